@@ -1,0 +1,1 @@
+"""Decide functions, adapters to git, files and agents, and the command line."""
