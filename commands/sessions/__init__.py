@@ -1,0 +1,1 @@
+"""Review sessions: one writer, drift check, rounds, the gate, stages, delivery (contract `review-sessions`)."""
