@@ -1,0 +1,69 @@
+"""How long a provider's endpoint stays closed, and who may try it again (contract page dispatch, Circuits).
+
+Pure rules over moments in microseconds; the circuit aggregate, the route command and the health view all
+judge by these and by nothing else.
+"""
+
+from __future__ import annotations
+
+from projections.times import DAY, HOUR, LATEST, MINUTE, SECOND, whole_seconds
+
+REASONS = ("quota", "authentication", "rate_limit", "provider_unavailable")
+PROBE_LEASE = 15 * MINUTE
+STEPS = (15 * MINUTE, HOUR, 6 * HOUR, DAY)
+MAX_COUNT = 2**53 - 1
+
+
+class Circuit:
+    """A recorded failure of one `provider|executor`; moments in microseconds, `probe_claimed_at` None when nobody probes."""
+
+    __slots__ = ("failure_count", "last_failure_at", "probe_claimed_at", "reason", "unavailable_until")
+
+    def __init__(
+        self,
+        reason: str,
+        failure_count: int,
+        last_failure_at: int,
+        unavailable_until: int,
+        probe_claimed_at: int | None = None,
+    ) -> None:
+        self.reason = reason
+        self.failure_count = failure_count
+        self.last_failure_at = last_failure_at
+        self.unavailable_until = unavailable_until
+        self.probe_claimed_at = probe_claimed_at
+
+    def _fields(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Circuit) and self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash(self._fields())
+
+    def __repr__(self) -> str:
+        return f"Circuit({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
+
+
+def next_opening(
+    circuit: Circuit | None, reason: str, at: int, retry_at: int | None = None
+) -> tuple[int, int]:
+    """(failure_count, unavailable_until) after a failure for `reason` at `at`, given the circuit before it.
+
+    The end of the cooldown is in whole seconds, so that what is printed is exactly what holds.
+    """
+    count = (
+        min(circuit.failure_count + 1, MAX_COUNT) if circuit is not None and circuit.reason == reason else 1
+    )
+    if reason == "quota" and retry_at is not None and retry_at > at:
+        return count, whole_seconds(retry_at)
+    cooldown = DAY if reason in ("quota", "authentication") else STEPS[min(count, len(STEPS)) - 1]
+    return count, min(whole_seconds(at) + cooldown, LATEST - SECOND + 1)
+
+
+def is_open(circuit: Circuit, now: int) -> bool:
+    """True while nobody may try the endpoint: it cools down, or somebody's probe is not answered yet."""
+    if now < circuit.unavailable_until:
+        return True
+    return circuit.probe_claimed_at is not None and now < circuit.probe_claimed_at + PROBE_LEASE
