@@ -1,0 +1,78 @@
+"""Raw mode: which object of a producer's text is its verdict (contract `review-sessions`, Gate).
+
+Only the last JSON object of the text, only at the top level, only with nothing but white space after it.
+What looks like a container but is no JSON is prose while it is closed again before the verdict; a verdict
+inside a container that never closes could be a quoted example, so it is none.
+"""
+
+from __future__ import annotations
+
+from commands.sessions.strict_json import Malformed, decoder, refuse_surrogates
+
+_SPACE = " \t\r\n\f\v"
+_CLOSES = {"}": "{", "]": "["}
+# Characters that failed attempts may re-read in sum; honest output stays far below, crafted nesting does not.
+_REREAD_LIMIT = 4 * 1024 * 1024
+
+
+def last_object(text: str) -> dict[str, object]:
+    """The verdict object of a raw text; `Malformed` says why there is none."""
+    import json
+    import re
+
+    body = text.rstrip(_SPACE)
+    marks = re.compile(r'[{}\[\]"]')
+    read = decoder()
+    open_marks: list[str] = []
+    verdict: dict[str, object] | None = None
+    verdict_end = -1
+    place = 0
+    reread = 0
+    while (mark := marks.search(body, place)) is not None:
+        char, start = mark.group(), mark.start()
+        place = start + 1
+        if char == '"':
+            if open_marks:  # a brace inside a string of a broken container closes nothing
+                place = _after_string(body, place)
+        elif char in _CLOSES:
+            if open_marks and open_marks[-1] == _CLOSES[char]:
+                open_marks.pop()
+        else:
+            try:
+                value, place = read.raw_decode(body, start)
+            except json.JSONDecodeError as error:
+                if error.pos >= len(body) or error.msg.startswith("Unterminated string"):
+                    raise Malformed("the last JSON object is cut off") from None
+                open_marks.append(char)
+                reread += error.pos - start
+                if reread > _REREAD_LIMIT:
+                    raise Malformed("too many broken containers") from None
+                continue
+            except RecursionError:
+                raise Malformed("the JSON is nested too deeply") from None
+            if isinstance(value, dict) and not open_marks and not _is_member(body, start):
+                verdict, verdict_end = value, place
+    if open_marks:
+        raise Malformed(f"malformed final JSON object: an unclosed {open_marks[-1]!r}")
+    if verdict is None:
+        raise Malformed("no JSON object in the output")
+    if verdict_end != len(body):
+        raise Malformed("trailing content after the final JSON object")
+    refuse_surrogates(verdict)
+    return verdict
+
+
+def _after_string(body: str, place: int) -> int:
+    """The place behind the string that opened before `place`; a JSON string ends at a line's end at the latest."""
+    while place < len(body):
+        char = body[place]
+        if char in '"\n':
+            return place + 1
+        place += 2 if char == "\\" else 1
+    return place
+
+
+def _is_member(body: str, start: int) -> bool:
+    """Whether `"name":` stands right before: the value of a member whose own container was lost."""
+    before = body[max(0, start - 1000) : start].rstrip(_SPACE)
+    return before.endswith(":") and before[:-1].rstrip(_SPACE).endswith('"')
