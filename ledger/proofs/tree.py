@@ -147,17 +147,17 @@ def check_inclusion(proof: InclusionProof, leaf: bytes, root: bytes) -> None:
     """The algorithm of RFC 9162, section 2.1.3.2: `leaf` (a leaf hash) is at `proof.index` under `root`.
 
     Raises:
-        Invalid: the proof has not the shape of a proof for this index and size.
-        Tampered: the shape is right and the hashes lead to another root.
+        Invalid: a hash has not 32 bytes.
+        Tampered: the hashes lead to another root, or are too many or too few for this index and size.
     """
     if not 0 <= proof.index < proof.size <= MAX_SIZE:
-        raise Invalid(f"inclusion proof: leaf {proof.index} is not in a tree of {proof.size} leaves")
+        raise Tampered(f"inclusion proof: leaf {proof.index} is not in a tree of {proof.size} leaves")
     for value in (leaf, root, *proof.path):
         _require("inclusion proof: a hash", value)
     fn, sn, result = proof.index, proof.size - 1, leaf
     for step in proof.path:
         if sn == 0:
-            raise Invalid(f"inclusion proof: {len(proof.path)} hashes are too many")
+            raise Tampered(f"inclusion proof: {len(proof.path)} hashes are too many")
         if fn & 1 or fn == sn:
             result = node_hash(step, result)
             while not fn & 1 and fn:
@@ -166,7 +166,7 @@ def check_inclusion(proof: InclusionProof, leaf: bytes, root: bytes) -> None:
             result = node_hash(result, step)
         fn, sn = fn >> 1, sn >> 1
     if sn:
-        raise Invalid(f"inclusion proof: {len(proof.path)} hashes are too few")
+        raise Tampered(f"inclusion proof: {len(proof.path)} hashes are too few")
     if result != root:
         raise Tampered(
             f"inclusion proof: event {proof.index + 1} leads to root {result.hex()}, the signed root is {root.hex()}",
@@ -180,17 +180,22 @@ def check_consistency(proof: ConsistencyProof, old_root: bytes, new_root: bytes)
     An old tree of no leaves has one possible root, so it is consistent with every other.
 
     Raises:
-        Invalid: the proof has not the shape of a proof for these sizes.
-        Tampered: the hashes do not lead to both roots (verdict `forked`).
+        Invalid: a hash has not 32 bytes.
+        Tampered: the hashes do not lead to both roots, or are too many or too few (verdict `forked`).
     """
     old, new = proof.old, proof.new
     if not 0 <= old <= new <= MAX_SIZE:
-        raise Invalid(f"consistency proof: a log of {new} events cannot have grown from one of {old}")
+        raise Tampered(
+            f"consistency proof: a log of {new} events cannot have grown from one of {old}", verdict="forked"
+        )
     for value in (old_root, new_root, *proof.path):
         _require("consistency proof: a hash", value)
     if old in (0, new):
         if proof.path:
-            raise Invalid("consistency proof: it must be empty when the sizes are equal or the old one is 0")
+            raise Tampered(
+                "consistency proof: it must be empty when the sizes are equal or the old one is 0",
+                verdict="forked",
+            )
         if old_root != (EMPTY_ROOT if old == 0 else new_root):
             raise Tampered(f"two different roots at size {old}: the log was forked", verdict="forked")
         return
@@ -198,14 +203,14 @@ def check_consistency(proof: ConsistencyProof, old_root: bytes, new_root: bytes)
     if old & (old - 1) == 0:
         path.insert(0, old_root)  # the old tree is itself a complete subtree, left out of the proof
     if not path:
-        raise Invalid("consistency proof: it is empty")
+        raise Tampered("consistency proof: it is empty", verdict="forked")
     fn, sn = old - 1, new - 1
     while fn & 1:
         fn, sn = fn >> 1, sn >> 1
     fr = sr = path[0]
     for step in path[1:]:
         if sn == 0:
-            raise Invalid(f"consistency proof: {len(proof.path)} hashes are too many")
+            raise Tampered(f"consistency proof: {len(proof.path)} hashes are too many", verdict="forked")
         if fn & 1 or fn == sn:
             fr, sr = node_hash(step, fr), node_hash(step, sr)
             while not fn & 1 and fn:
@@ -214,7 +219,7 @@ def check_consistency(proof: ConsistencyProof, old_root: bytes, new_root: bytes)
             sr = node_hash(sr, step)
         fn, sn = fn >> 1, sn >> 1
     if sn:
-        raise Invalid(f"consistency proof: {len(proof.path)} hashes are too few")
+        raise Tampered(f"consistency proof: {len(proof.path)} hashes are too few", verdict="forked")
     if fr != old_root:
         raise Tampered(
             f"the log of {new} events does not begin with the {old} events signed earlier: it was forked",

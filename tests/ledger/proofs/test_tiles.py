@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.proofs import tree
-from ledger.proofs.tiles import TileError, Edge, HashTiles, tile_path
+from ledger.proofs.tiles import Edge, HashTiles, TileError, tile_path
 
 COUNT = 66_000  # over 256 * 256: three levels of tiles
 

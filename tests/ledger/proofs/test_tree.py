@@ -92,10 +92,10 @@ def refuse_damaged_inclusion(proof: tree.InclusionProof, leaf: bytes, root: byte
                 tree.InclusionProof(index, size, [*path[:at], flipped, *path[at + 1 :]]), leaf, root
             )
     for wrong in (path[:-1], (*path, path[0]), path[1:]):
-        with pytest.raises((Invalid, Tampered)):
+        with pytest.raises(Tampered):
             tree.check_inclusion(tree.InclusionProof(index, size, wrong), leaf, root)
     for other in (index - 1, index + 1):
-        with pytest.raises((Invalid, Tampered)):
+        with pytest.raises(Tampered):
             tree.check_inclusion(tree.InclusionProof(other, size, path), leaf, root)
 
 
@@ -123,7 +123,7 @@ def refuse_damaged_consistency(proof: tree.ConsistencyProof) -> None:
                 ROOTS[new],
             )
     for wrong in (path[:-1], (*path, path[0]), ()):
-        with pytest.raises((Invalid, Tampered)):
+        with pytest.raises(Tampered):
             tree.check_consistency(tree.ConsistencyProof(old, new, wrong), ROOTS[old], ROOTS[new])
 
 
@@ -142,14 +142,14 @@ def test_an_independent_implementation_accepts_every_proof():
 def test_no_proof_is_made_for_a_leaf_outside_the_tree(index, size):
     with pytest.raises(Invalid):
         tree.prove_inclusion(index, size, node)
-    with pytest.raises(Invalid):
+    with pytest.raises(Tampered):
         tree.check_inclusion(tree.InclusionProof(index, size, ()), LEAVES[0], ROOTS[1])
 
 
 def test_a_log_never_shrinks_into_its_proof():
     with pytest.raises(Invalid):
         tree.prove_consistency(6, 5, node)
-    with pytest.raises(Invalid):
+    with pytest.raises(Tampered):
         tree.check_consistency(tree.ConsistencyProof(6, 5, ()), ROOTS[6], ROOTS[5])
 
 
