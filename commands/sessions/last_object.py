@@ -11,8 +11,10 @@ from commands.sessions.strict_json import Malformed, decoder, refuse_surrogates
 
 _SPACE = " \t\r\n\f\v"
 _CLOSES = {"}": "{", "]": "["}
-# Characters that failed attempts may re-read in sum; honest output stays far below, crafted nesting does not.
-_REREAD_LIMIT = 4 * 1024 * 1024
+# What failed attempts may cost in sum; honest output stays far below, crafted nesting does not. A failure at
+# character p decodes again what lies inside, and counts the lines up to p for its message, 512 times cheaper.
+_COST_LIMIT = 4 * 1024 * 1024
+_LINE_COUNT_SHARE = 512
 
 
 def last_object(text: str) -> dict[str, object]:
@@ -22,12 +24,13 @@ def last_object(text: str) -> dict[str, object]:
 
     body = text.rstrip(_SPACE)
     marks = re.compile(r'[{}\[\]"]')
+    could_be_json = re.compile(r'\{[ \t\r\n]*["}]|\[[ \t\r\n]*[]"{\[0-9tfnNI-]')
     read = decoder()
     open_marks: list[str] = []
     verdict: dict[str, object] | None = None
     verdict_end = -1
     place = 0
-    reread = 0
+    cost = 0
     while (mark := marks.search(body, place)) is not None:
         char, start = mark.group(), mark.start()
         place = start + 1
@@ -37,6 +40,8 @@ def last_object(text: str) -> dict[str, object]:
         elif char in _CLOSES:
             if open_marks and open_marks[-1] == _CLOSES[char]:
                 open_marks.pop()
+        elif could_be_json.match(body, start) is None:
+            open_marks.append(char)
         else:
             try:
                 value, place = read.raw_decode(body, start)
@@ -44,8 +49,8 @@ def last_object(text: str) -> dict[str, object]:
                 if error.pos >= len(body) or error.msg.startswith("Unterminated string"):
                     raise Malformed("the last JSON object is cut off") from None
                 open_marks.append(char)
-                reread += error.pos - start
-                if reread > _REREAD_LIMIT:
+                cost += error.pos - start + error.pos // _LINE_COUNT_SHARE
+                if cost > _COST_LIMIT:
                     raise Malformed("too many broken containers") from None
                 continue
             except RecursionError:
