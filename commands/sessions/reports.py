@@ -1,0 +1,308 @@
+"""`session check-report`: one report, judged alone (contract `review-sessions`, Rounds).
+
+The first kind of fault that applies is given, in the contract's order; nothing is guessed at.
+"""
+
+from __future__ import annotations
+
+import re
+
+from commands.git import quote_path, unquote_path
+from commands.sessions.markdown import code_span, heading, lines_outside_fences, sections, without_code_spans
+from ledger.errors import Invalid
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from commands.sessions.markdown import Section
+
+APPROVE = "APPROVE"
+REQUEST_CHANGES = "REQUEST_CHANGES"
+
+
+class Judgement:
+    """What a report is worth: `reason` is None when valid; `verdict` and `noop` as the contract gives them."""
+
+    __slots__ = ("detail", "issues", "noop", "paths", "reason", "verdict")
+
+    def __init__(
+        self,
+        reason: str | None = None,
+        detail: str = "",
+        *,
+        verdict: str | None = None,
+        noop: bool | None = None,
+        paths: tuple[str, ...] = (),
+        issues: tuple[Issue, ...] = (),
+    ) -> None:
+        self.reason = reason
+        self.detail = detail
+        self.verdict = verdict
+        self.noop = noop
+        self.paths = paths
+        self.issues = issues
+
+    @property
+    def valid(self) -> bool:
+        """Whether no rule is broken."""
+        return self.reason is None
+
+    def document(self) -> dict[str, object]:
+        """The JSON document that `session check-report` prints."""
+        return {
+            "valid": self.valid,
+            "reason": self.reason,
+            "detail": self.detail or None,
+            "verdict": self.verdict,
+            "noop": self.noop,
+        }
+
+
+class Issue:
+    """One finding of a reviewer: severity, its first line, and all its lines."""
+
+    __slots__ = ("lines", "severity", "title")
+
+    def __init__(self, severity: str, title: str, lines: list[str]) -> None:
+        self.severity = severity
+        self.title = title
+        self.lines = lines
+
+
+def check_report(role: str, text: str, delta: Iterable[str] = ()) -> Judgement:
+    """Judge a report of `role` (`executor` or `reviewer`); `delta` is what the round changed (executor only)."""
+    if role == "reviewer":
+        return check_reviewer(text)
+    return check_executor(text, delta)
+
+
+# --- reviewer ---------------------------------------------------------------------------------------------
+
+_VERDICT_TITLE = re.compile(r"VERDICT\b(.*)$", re.IGNORECASE)
+_VERDICTS = {f"### VERDICT: {word}": word for word in (APPROVE, REQUEST_CHANGES)}
+_LABELLED = re.compile(r"\s*[-*+]\s+\[([^\]]*)\](.*)$")
+_ISSUE = re.compile(r"- \[(CRITICAL|MINOR)\] (.*\S.*)$")
+_SEVERITIES = ("CRITICAL", "MINOR")
+
+
+def check_reviewer(text: str) -> Judgement:
+    """The judgement on a reviewer's report."""
+    verdict_lines = [
+        line.rstrip()
+        for line, fenced in lines_outside_fences(text)
+        if not fenced and _VERDICT_TITLE.match(heading(line, 3) or "")
+    ]
+    if not verdict_lines:
+        return Judgement(
+            "missing-verdict", "no line `### VERDICT: APPROVE` or `### VERDICT: REQUEST_CHANGES`"
+        )
+    for line in verdict_lines:
+        if line not in _VERDICTS:
+            return Judgement("bad-verdict", f"{line[:80]!r} is neither APPROVE nor REQUEST_CHANGES")
+    if len(verdict_lines) > 1:
+        return Judgement("malformed", "more than one verdict line")
+    parts = sections(text)
+    titles = [part.title for part in parts]
+    for title in titles:
+        if titles.count(title) > 1:
+            return Judgement("malformed", f"the section `### {title[:80]}` stands twice")
+    if "Strengths" not in titles:
+        return Judgement("missing-strengths", "no section `### Strengths`")
+    return _check_issues(_VERDICTS[verdict_lines[0]], parts)
+
+
+def _check_issues(verdict: str, parts: list[Section]) -> Judgement:
+    section = next((part for part in parts if part.title == "Issues"), None)
+    labelled = [m for line in (section.plain() if section else ()) if (m := _LABELLED.match(line))]
+    for label in (match[1] for match in labelled):
+        if label not in _SEVERITIES:
+            return Judgement("bad-severity", f"[{label[:40]}] is neither [CRITICAL] nor [MINOR]")
+    for part in parts:
+        if part is not section and any(_ISSUE.match(line) for line in part.plain()):
+            return Judgement(
+                "malformed-issues", f"an issue stands under `### {part.title[:80]}`, not `### Issues`"
+            )
+    issues: list[Issue] = []
+    if section is not None:
+        fault = _read_issues(section, issues)
+        if fault:
+            return Judgement("malformed-issues", fault)
+    criticals = sum(issue.severity == "CRITICAL" for issue in issues)
+    if verdict == APPROVE and criticals:
+        return Judgement("verdict-issues-inconsistent", "APPROVE with a CRITICAL issue")
+    if verdict == REQUEST_CHANGES and not criticals:
+        return Judgement("verdict-issues-inconsistent", "REQUEST_CHANGES without a CRITICAL issue")
+    for issue in issues:
+        if not _has_anchor(issue):
+            return Judgement("missing-anchor", f"no file is named for: {issue.title[:80]}")
+    return Judgement(verdict=verdict, issues=tuple(issues))
+
+
+def _read_issues(section: Section, issues: list[Issue]) -> str | None:
+    """Fill `issues` from the section; the fault's text if it is neither issues nor exactly `- None.`."""
+    none = False
+    for line, fenced in section.lines:
+        if not line.strip():
+            continue
+        if not fenced and line.rstrip() == "- None.":
+            none = True
+        elif not fenced and _LABELLED.match(line):
+            match = _ISSUE.match(line)
+            if match is None:
+                return f"{line[:80]!r} is not written `- [CRITICAL] ...` or `- [MINOR] ...`"
+            issues.append(Issue(match[1], match[2].strip(), [line]))
+        elif issues and (fenced or line[0] in " \t"):
+            issues[-1].lines.append(line)
+        else:
+            return f"{line[:80]!r} is neither an issue nor `- None.`"
+    if none and issues:
+        return "`- None.` beside issues"
+    if not none and not issues:
+        return "the section is empty; write `- None.` or leave it out"
+    return None
+
+
+_FILE_LINE = re.compile(r"(?:^|[\s(*])Files?\*{0,2}:\*{0,2}\s*(?:`+\s*([^`]+)`|([^\s`]\S*))", re.IGNORECASE)
+_NO_FILE = frozenset({"around", "line", "lines", "n/a", "na", "none", "unknown", "various", "-", "?"})
+_PATH_AND_LINE = re.compile(r"(?=[^\s:`]*[./])[^\s:`]+:\d+|`[^`\s:]+:\d+")
+_PATH_WORD = re.compile(r"(?:[^\s/]+/)+[^\s/]*|[^\s/()]*[^\s/().]\.[A-Za-z0-9_]{1,10}|\.[a-z][a-z0-9_.-]+")
+
+
+def _has_anchor(issue: Issue) -> bool:
+    """`File: path`, `path:line`, or a backticked path somewhere in the issue."""
+    for line in issue.lines:
+        named = _FILE_LINE.search(line)
+        if named and (named[1] or named[2]).strip().rstrip(".,;").lower() not in _NO_FILE:
+            return True
+        if _PATH_AND_LINE.search(line):
+            return True
+        place = line.find("`")
+        while place >= 0:
+            span = code_span(line, place)
+            if span and _PATH_WORD.fullmatch(re.sub(r"[:#]L?\d+(?:-L?\d+)?$", "", span[0])):
+                return True
+            place = line.find("`", span[1] if span else place + 1)
+    return False
+
+
+# --- executor ---------------------------------------------------------------------------------------------
+
+_CHANGES = "Changes Made"
+_FILES = ("Files Modified / Created / Deleted", "Files Modified / Created")
+_DEVIATIONS = "Deviations from Plan"
+_NOTES = "Notes for Reviewer"
+_NONE = re.compile(r"(?:[-*+]\s+)?None\.?$")
+_NO_DEVIATION = re.compile(r"(?:[-*+]\s+)?(?:None|No deviations?)\.?$", re.IGNORECASE)
+_SAYS_NOOP = re.compile(
+    r"\bno[- ]?op\b|\bno\s+(?:\w+\s+){0,2}(?:changes?|modifications?|edits?)\b|\bnothing\s+(?:\w+\s+){0,3}chang",
+    re.IGNORECASE,
+)
+_NAMES_NOOP = re.compile(r"\bno[- ]?op\b", re.IGNORECASE)
+_BULLET = re.compile(r"[-*+]\s+")
+_KIND_LABEL = re.compile(
+    r"(?:\*\*)?(?:Modified|Created|Deleted|Added|Removed|Renamed|New)(?:\*\*)?:?(?:\*\*)?\s*", re.IGNORECASE
+)
+_BETWEEN_PATHS = re.compile(r"\s*(?:,|and|&|->|→|=>)\s*(?=`)")
+
+
+def check_executor(text: str, delta: Iterable[str] = ()) -> Judgement:
+    """The judgement on an executor's report against the round's own delta (paths as `quote_path` gives them)."""
+    parts = {part.title: part for part in reversed(sections(text))}
+    fault = _missing_section(text, parts)
+    if fault:
+        return Judgement("missing-section", fault, noop=False)
+    files = parts[_FILES[0]] if _FILES[0] in parts else parts[_FILES[1]]
+    lines = files.plain()
+    says_none = len(lines) == 1 and _NONE.match(lines[0]) is not None
+    says_noop = says_none and _SAYS_NOOP.search(_prose(parts[_CHANGES])) is not None
+    paths, fault = ((), None) if says_none else _claimed_paths(lines)
+    if fault:
+        return Judgement("missing-paths", fault, noop=False)
+    if says_none and not says_noop:
+        return Judgement("missing-paths", "changes are claimed, but no files are named", noop=False)
+    if says_noop and not _NAMES_NOOP.search(_prose(parts[_NOTES])):
+        return Judgement(
+            "missing-paths", "a no-op must be named as one in `### Notes for Reviewer`", noop=True
+        )
+    changed = {_same_form(path) for path in delta}
+    for path in paths:
+        if path not in changed:
+            return Judgement("claim-not-in-delta", f"{path} did not change in this round", noop=says_noop)
+    for path in sorted(changed.difference(paths)):
+        return Judgement(
+            "unlisted-change", f"{path} changed in this round, but is not listed", noop=says_noop
+        )
+    fault = _unexplained(parts[_DEVIATIONS])
+    if fault:
+        return Judgement("unexplained-deviation", fault, noop=says_noop)
+    return Judgement(noop=says_noop, paths=tuple(paths))
+
+
+def _missing_section(text: str, parts: dict[str, Section]) -> str | None:
+    titles = [heading(line, 2) or "" for line, fenced in lines_outside_fences(text) if not fenced]
+    if not any(t.startswith("Implementation Complete:") and t.partition(":")[2].strip() for t in titles):
+        return "no heading `## Implementation Complete: ...`"
+    for title in (_CHANGES, _FILES[0], _DEVIATIONS, _NOTES):
+        if title not in parts and not (title == _FILES[0] and _FILES[1] in parts):
+            return f"no section `### {title}`"
+    return None
+
+
+def _prose(section: Section) -> str:
+    return "\n".join(section.plain())
+
+
+def _claimed_paths(lines: list[str]) -> tuple[tuple[str, ...], str | None]:
+    """The backticked paths, each with a reason; or what is wrong."""
+    paths: list[str] = []
+    for line in lines:
+        bullet = _BULLET.match(line)
+        body = line[bullet.end() :] if bullet else line
+        if bullet is None and not body.startswith("`"):
+            continue  # a label, a continuation, prose between
+        label = _KIND_LABEL.match(body)
+        place = label.end() if label else 0
+        found: list[str] = []
+        while (span := code_span(body, place)) is not None:
+            found.append(span[0])
+            place = span[1]
+            between = _BETWEEN_PATHS.match(body, place)
+            if between is None:
+                break
+            place = between.end()
+        if not found:
+            return (), f"{line[:80]!r} has no backticked path"
+        if not re.search(r"\w", body[place:]):
+            return (), f"`{found[0][:80]}` has no reason behind it"
+        for path in found:
+            try:
+                paths.append(_same_form(path))
+            except Invalid as error:
+                return (), str(error)
+    if not paths:
+        return (), "no backticked path; write `None` for a round without changes"
+    return tuple(paths), None
+
+
+def _same_form(path: str) -> str:
+    """A path as `quote_path` writes it, without a leading `./`."""
+    return quote_path(unquote_path(path).removeprefix(b"./"))
+
+
+def _unexplained(section: Section) -> str | None:
+    lines = section.plain()
+    if all(_NO_DEVIATION.match(line) for line in lines):
+        return None
+    deviations: list[str] = []
+    for line in lines:
+        if deviations and line[0] in " \t":
+            deviations[-1] += " " + line.strip()
+        elif _BULLET.match(line) or not deviations or _BULLET.match(deviations[-1]):
+            deviations.append(line)
+        else:
+            deviations[-1] += " " + line
+    for deviation in deviations:
+        if not _NO_DEVIATION.match(deviation) and not re.search(r"[—:]\s*\S", without_code_spans(deviation)):
+            return f"no reason after `—` or `:` for: {deviation[:80]}"
+    return None

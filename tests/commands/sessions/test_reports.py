@@ -1,0 +1,196 @@
+"""`session check-report`: the first kind of fault that applies, in the contract's order."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commands.sessions.reports import check_report
+
+CASES = [json.loads(line) for line in open("tests/conformance/reports.jsonl", encoding="utf-8")]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{c['role']}: {c['name']}" for c in CASES])
+def test_handed_case(case):
+    document = check_report(case["role"], case["text"], case.get("delta", ())).document()
+    for key in ("valid", "reason", "verdict", "noop"):
+        assert document[key] == case.get(key)
+
+
+CRITICAL = "- [CRITICAL] Lost update\n  File: `src/store.py`, around line 40\n"
+MINOR = "- [MINOR] Name it\n  File: `src/store.py`\n"
+
+
+def review(verdict="APPROVE", issues=None, strengths="### Strengths\nSmall.\n", **rest):
+    body = f"### Issues\n{issues}\n" if issues is not None else ""
+    return f"### VERDICT: {verdict}\n\n{body}{strengths}" + rest.get("tail", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (review("REQUEST_CHANGES", CRITICAL), None),
+        (review("REQUEST_CHANGES", CRITICAL + "\n" + MINOR), None),
+        (review("REQUEST_CHANGES", CRITICAL).replace("\n", "\r\n"), None),
+        (review("APPROVE  "), None),
+        (review(issues=MINOR, tail="\n### Questions\n- Why?\n"), None),
+        (review("REQUEST_CHANGES", "- [CRITICAL] src/a.py:3-9 (confidence=0.5) — Race: two writers\n"), None),
+        (review("REQUEST_CHANGES", "- [CRITICAL] Race in `src/a.py`\n"), None),
+        (review("REQUEST_CHANGES", "- [CRITICAL] Race\n  File: Makefile\n"), None),
+        (review("REQUEST_CHANGES", CRITICAL + "  ```\n- [HIGH] code\n### Issues\n  ```\n"), None),
+        ("", "missing-verdict"),
+        ("VERDICT: APPROVE\n\n### Strengths\nx\n", "missing-verdict"),
+        ("```\n### VERDICT: APPROVE\n```\n### Strengths\nx\n", "missing-verdict"),
+        ("~~~\n### VERDICT: APPROVE\n```\n~~~\n### Strengths\nx\n", "missing-verdict"),
+        ("````\n```\n### VERDICT: APPROVE\n````\n### Strengths\nx\n", "missing-verdict"),
+        ("    ### VERDICT: APPROVE\n### Strengths\nx\n", "missing-verdict"),
+        (review("approve"), "bad-verdict"),
+        (review("APPROVE."), "bad-verdict"),
+        (review("APPROVE | REQUEST_CHANGES"), "bad-verdict"),
+        (review("**APPROVE**"), "bad-verdict"),
+        (review("").replace(": ", ""), "bad-verdict"),
+        (review().replace("VERDICT: ", "VERDICT:"), "bad-verdict"),
+        (review() + review("REQUEST"), "bad-verdict"),
+        (review() + "### VERDICT: APPROVE\n", "malformed"),
+        (review() + "### VERDICT: REQUEST_CHANGES\n", "malformed"),
+        (review(issues="- None.") + "### Issues\n" + CRITICAL, "malformed"),
+        (review(tail="### Strengths\nagain\n"), "malformed"),
+        (review(strengths=""), "missing-strengths"),
+        (review(strengths="## Strengths\nx\n"), "missing-strengths"),
+        (review(strengths="```\n### Strengths\n```\n"), "missing-strengths"),
+        (review("REQUEST_CHANGES", "- [MAJOR] x\n", strengths=""), "missing-strengths"),
+        (review(issues="- [critical] x\n  File: `a.py`\n"), "bad-severity"),
+        (review(issues="- [INFO] x\n"), "bad-severity"),
+        (review("REQUEST_CHANGES", CRITICAL + "  - [BLOCKER] y\n"), "bad-severity"),
+        (review(issues="prose\n- [NIT] x\n"), "bad-severity"),
+        (review(issues=""), "malformed-issues"),
+        (review(issues="- None"), "malformed-issues"),
+        (review(issues="- none."), "malformed-issues"),
+        (review(issues="None."), "malformed-issues"),
+        (review(issues="- None.\n" + MINOR), "malformed-issues"),
+        (review(issues="N/A"), "malformed-issues"),
+        (review(issues="- Fix the race in `a.py`\n"), "malformed-issues"),
+        (review("REQUEST_CHANGES", "* [CRITICAL] x `a.py`\n"), "malformed-issues"),
+        (review("REQUEST_CHANGES", "- [CRITICAL]: x `a.py`\n"), "malformed-issues"),
+        (review("REQUEST_CHANGES", "- [CRITICAL] \n"), "malformed-issues"),
+        (review("REQUEST_CHANGES", CRITICAL + "and more prose\n"), "malformed-issues"),
+        (review(issues="```\n- None.\n```\n"), "malformed-issues"),
+        (review(tail=CRITICAL), "malformed-issues"),
+        (review(issues="- None.", tail=CRITICAL), "malformed-issues"),
+        (review(issues=CRITICAL), "verdict-issues-inconsistent"),
+        (review(issues=MINOR + "  - [CRITICAL] hidden deeper, `a.py`\n"), "malformed-issues"),
+        (review("REQUEST_CHANGES"), "verdict-issues-inconsistent"),
+        (review("REQUEST_CHANGES", "- None."), "verdict-issues-inconsistent"),
+        (review("REQUEST_CHANGES", MINOR), "verdict-issues-inconsistent"),
+        (review("REQUEST_CHANGES", "- [MINOR] vague\n"), "verdict-issues-inconsistent"),
+        (review("REQUEST_CHANGES", "- [CRITICAL] `save()` is wrong\n"), "missing-anchor"),
+        (review("REQUEST_CHANGES", "- [CRITICAL] bad\n  File: n/a\n"), "missing-anchor"),
+        (review("REQUEST_CHANGES", "- [CRITICAL] at 12:30 it fails\n"), "missing-anchor"),
+        (review(issues="- [MINOR] vague\n"), "missing-anchor"),
+        (review("REQUEST_CHANGES", CRITICAL + "- [CRITICAL] vague\n"), "missing-anchor"),
+    ],
+)
+def test_reviewer_report(text, reason):
+    judgement = check_report("reviewer", text)
+    assert judgement.reason == reason
+    assert (judgement.verdict is None) == (reason is not None)
+    assert judgement.noop is None
+
+
+def report(
+    files="- `src/a.py` — retries",
+    changes="Added.",
+    deviations="None",
+    notes="Look.",
+    title="## Implementation Complete: T",
+):
+    return (
+        f"{title}\n\n### Changes Made\n{changes}\n\n### Files Modified / Created / Deleted\n{files}\n\n"
+        f"### Deviations from Plan\n{deviations}\n\n### Notes for Reviewer\n{notes}\n"
+    )
+
+
+NOOP = {"files": "None", "changes": "No code changes were required.", "notes": "No-op round."}
+A = ["src/a.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "delta", "reason"),
+    [
+        (report(), A, None),
+        (report().replace(" / Deleted", ""), A, None),
+        (report().replace("\n", "\r\n"), A, None),
+        (report("- `./src/a.py`: retries"), A, None),
+        (report("- Modified: `src/a.py` — x\n- **Deleted** `b` — y"), ["b", "src/a.py"], None),
+        (report("- `old` -> `new` — moved"), ["old", "new"], None),
+        (report("- `a`, `b` and `c` — x"), ["a", "b", "c"], None),
+        (report("**Modified**\n- `src/a.py` — uses `os.path`\n  and more"), A, None),
+        (report('- `"a\\377b"` — odd name'), ['"a\\377b"'], None),
+        (report("- `` a`b `` — tick"), ["a`b"], None),
+        (report("- `new\\nline` — x"), ["new\\nline"], None),
+        (report(**NOOP), [], None),
+        (report(**{**NOOP, "files": "- None."}), [], None),
+        (report(title="## Implementation Complete"), A, "missing-section"),
+        (report(title="## Implementation Complete: "), A, "missing-section"),
+        (report(title="### Implementation Complete: T"), A, "missing-section"),
+        (report(title="```\n## Implementation Complete: T\n```"), A, "missing-section"),
+        (report().replace("### Changes Made", "### Changes"), A, "missing-section"),
+        (report().replace("### Changes Made", "#### Changes Made"), A, "missing-section"),
+        (
+            report().replace("### Notes for Reviewer\n", "```\n### Notes for Reviewer\n```\n"),
+            A,
+            "missing-section",
+        ),
+        (report("- src/a.py — retries"), A, "missing-paths"),
+        (report("- `src/a.py` — x\n- b.py — y"), A, "missing-paths"),
+        (report("- `src/a.py`"), A, "missing-paths"),
+        (report("None"), A, "missing-paths"),
+        (report("None"), [], "missing-paths"),
+        (report(""), [], "missing-paths"),
+        (report("```\n- `src/a.py` — x\n```"), A, "missing-paths"),
+        (report('- `"broken` — x'), A, "missing-paths"),
+        (report(**{**NOOP, "notes": "All is well."}), [], "missing-paths"),
+        (report(**{**NOOP, "changes": "Rewrote the store."}), [], "missing-paths"),
+        (report(), [], "claim-not-in-delta"),
+        (report(), ["src/b.py"], "claim-not-in-delta"),
+        (report(deviations="- Used threads"), [], "claim-not-in-delta"),
+        (report(), ["src/a.py", "src/b.py"], "unlisted-change"),
+        (report(**NOOP), A, "unlisted-change"),
+        (report(deviations="- Used threads"), A, "unexplained-deviation"),
+        (report(deviations="Used threads"), A, "unexplained-deviation"),
+        (report(deviations="- Used threads —"), A, "unexplained-deviation"),
+        (report(deviations="- Used `a:b` there"), A, "unexplained-deviation"),
+        (report(deviations="- Used threads — simpler\n- Dropped the cache"), A, "unexplained-deviation"),
+        (report(deviations="- Used threads — simpler\n- No cache: too early\n  for it"), A, None),
+        (report(deviations="- Used threads\n  — simpler"), A, None),
+        (report(deviations="- None."), A, None),
+    ],
+)
+def test_executor_report(text, delta, reason):
+    judgement = check_report("executor", text, delta)
+    assert judgement.reason == reason
+    assert judgement.verdict is None
+    assert judgement.noop in (True, False)
+
+
+@given(st.text(alphabet="#`~- \n[]CRITALMNO.:/aVED"), st.sampled_from(["executor", "reviewer"]))
+def test_any_text_gets_a_judgement(text, role):
+    judgement = check_report(role, text, ["a"])
+    assert judgement.valid == (judgement.reason is None)
+
+
+@given(
+    st.lists(
+        st.sampled_from([CRITICAL, MINOR, "- None.\n", "```\n", "text\n", "### VERDICT: APPROVE\n", "  x\n"])
+    )
+)
+def test_an_approval_never_stands_beside_a_critical_issue(parts):
+    text = review(issues="".join(parts))
+    judgement = check_report("reviewer", text)
+    if judgement.verdict == "APPROVE":
+        fenced, open_fence = [], False
+        for part in parts:
+            open_fence ^= part == "```\n"
+            fenced.append(open_fence)
+        assert not any(p == CRITICAL and not f for p, f in zip(parts, fenced, strict=True))
