@@ -1,0 +1,88 @@
+"""Foreign JSON documents, read strictly: UTF-8, no duplicate key, no NaN, no lone surrogate, bounded depth."""
+
+from __future__ import annotations
+
+import json
+
+from ledger.errors import Invalid
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+DEPTH_LIMIT = 64
+
+
+def parse_document(raw: bytes, where: str) -> Any:
+    """The JSON value in `raw`; `Invalid`, beginning with `where`, for anything that two readers could read differently."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Invalid(f"{where}: is not UTF-8 at byte {error.start}") from None
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise Invalid(
+            f"{where}: is not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
+        ) from None
+    except RecursionError:
+        raise Invalid(f"{where}: is nested more than {DEPTH_LIMIT} levels deep") from None
+    except ValueError as error:
+        raise Invalid(f"{where}: {error}") from None
+    _check_depth(value, where)
+    try:
+        # \ud800 escapes decode to lone surrogates, which no UTF-8 can carry.
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    except (UnicodeEncodeError, ValueError):
+        raise Invalid(f"{where}: holds a number out of range or half a surrogate pair") from None
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise ValueError(f"holds the key {key!r} twice")
+            seen.add(key)
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"holds {name}, which is not JSON")
+
+
+def _check_depth(value: Any, where: str) -> None:
+    level = [value]
+    for _ in range(DEPTH_LIMIT):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return
+    raise Invalid(f"{where}: is nested more than {DEPTH_LIMIT} levels deep")
+
+
+def render_document(value: Any) -> bytes:
+    """The bytes of a document that people read too: two spaces, non-ASCII kept, a newline at the end."""
+    return (json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2) + "\n").encode("utf-8")
+
+
+def parse_time(text: object) -> Any:
+    """The moment that an ISO text with a zone names (`datetime`, aware), or None for anything else."""
+    from datetime import datetime
+
+    if not isinstance(text, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None or moment.utcoffset() is None:
+            return None
+        moment.timestamp()
+    except (ValueError, OverflowError):
+        return None
+    return moment

@@ -1,0 +1,268 @@
+"""A plan and its snapshot: the rules of a valid one, its digest, its file (contract: Files).
+
+Nothing here repairs a plan. Every refusal names the item, the field and both values.
+"""
+
+from __future__ import annotations
+
+from commands.plan_runs.documents import parse_document, parse_time, render_document
+from commands.plan_runs.result_keys import identity_text, result_key
+from ledger.errors import Invalid
+from projections.approval_grammar import is_skill_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+    from typing import Any
+
+PLAN = "plan.json"
+SNAPSHOT = "assignments.json"
+NEXT_STEP = "run canvas-scan again"
+_FILE_LIMIT = 8 << 20
+
+
+class StalePlanError(Invalid):
+    """A plan or snapshot that is missing, stale, malformed or inconsistent; only a new scan makes a valid one."""
+
+    next_step = NEXT_STEP
+
+
+def validate_plan(plan: Any, *, now: datetime | None = None, require_current: bool = False) -> dict[str, Any]:
+    """`plan` itself when it is valid (contract: Rules of a valid plan), else `StalePlanError`.
+
+    `require_current` also wants `now` (aware; the clock when not given) before `expires_at`.
+    """
+    if not isinstance(plan, dict):
+        raise StalePlanError(f"plan: is a {_kind(plan)}, not an object")
+    generated = _moment(plan, "generated_at")
+    expires = _moment(plan, "expires_at")
+    if expires <= generated:
+        raise StalePlanError(
+            f"plan: expires_at {plan['expires_at']} is not after generated_at {plan['generated_at']}"
+        )
+    items = plan.get("items")
+    if not isinstance(items, list):
+        raise StalePlanError(f"plan: items is a {_kind(items)}, not a list")
+    for place, item in enumerate(items, 1):
+        _validate_item(item, place)
+    if require_current:
+        _check_current(plan["expires_at"], expires, now)
+    return plan
+
+
+def _moment(plan: dict[str, Any], field: str) -> datetime:
+    moment: datetime | None = parse_time(plan.get(field))
+    if moment is None:
+        raise StalePlanError(f"plan: {field} is {plan.get(field)!r}, not an ISO time with a zone")
+    return moment
+
+
+def _validate_item(item: Any, place: int) -> None:
+    if not isinstance(item, dict):
+        raise StalePlanError(f"plan item {place}: is a {_kind(item)}, not an object")
+    index = item.get("index")
+    if not isinstance(index, int) or isinstance(index, bool):
+        raise StalePlanError(f"plan item {place}: index is {index!r}, not an integer; expected {place}")
+    if index != place:
+        raise StalePlanError(
+            f"plan item {place}: index is {_short(index)}, expected {place} (1 to n, in order, each once)"
+        )
+    decision = item.get("user_decision")
+    if decision in (None, "approve", "defer"):
+        return
+    if not (isinstance(decision, str) and decision.startswith("swap:") and is_skill_name(decision[5:])):
+        raise StalePlanError(
+            f"plan item {place}: user_decision is {_short(decision)}, expected null, approve, defer or swap:canvas-<name>"
+        )
+
+
+def _check_current(text: str, expires: datetime, now: datetime | None) -> None:
+    if now is None:
+        from datetime import UTC
+        from datetime import datetime as clock
+
+        now = clock.now(UTC)
+    if now >= expires:
+        raise StalePlanError(f"plan: expires_at {text} has passed, it is {now.isoformat()}")
+
+
+def validate_plan_assignments(
+    plan: Any,
+    assignments: Any,
+    *,
+    run_dir: str | None = None,
+    now: datetime | None = None,
+    require_current: bool = False,
+    resolve: Callable[[dict[str, Any]], str] | None = None,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The plan and its snapshot when each is valid and both say the same, else `StalePlanError`.
+
+    `resolve` gives the skill that the routes say for a snapshot item; it must be the item's `proposed_skill`.
+    `run_dir` is where a snapshot's `work_dir` must lie; without it only its last component is compared.
+    """
+    validate_plan(plan, now=now, require_current=require_current)
+    snapshot = _snapshot_by_identity(assignments, run_dir)
+    seen: dict[tuple[str, str], int] = {}
+    for item in plan["items"]:
+        where = f"plan item {item['index']}"
+        identity = _identity(item, where)
+        if identity in seen:
+            raise StalePlanError(
+                f"{where}: course_id, assignment_id {_pair(identity)} stand at item {seen[identity]} too"
+            )
+        seen[identity] = item["index"]
+        assignment = snapshot.get(identity)
+        if assignment is None:
+            raise StalePlanError(
+                f"{where}: course_id, assignment_id {_pair(identity)} are not in the snapshot"
+            )
+        _check_skill(item, assignment, where, resolve)
+    for identity in snapshot:
+        if identity not in seen:
+            raise StalePlanError(f"snapshot: course_id, assignment_id {_pair(identity)} are not in the plan")
+    return plan, assignments
+
+
+def _snapshot_by_identity(assignments: Any, run_dir: str | None) -> dict[tuple[str, str], dict[str, Any]]:
+    if not isinstance(assignments, list):
+        raise StalePlanError(f"snapshot: is a {_kind(assignments)}, not a list")
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    keys: dict[str, tuple[str, str]] = {}
+    for place, assignment in enumerate(assignments, 1):
+        where = f"snapshot item {place}"
+        if not isinstance(assignment, dict):
+            raise StalePlanError(f"{where}: is a {_kind(assignment)}, not an object")
+        identity = _identity(assignment, where)
+        if identity in found:
+            raise StalePlanError(f"{where}: course_id, assignment_id {_pair(identity)} stand there twice")
+        try:
+            key = result_key(*identity)
+        except Invalid as error:
+            raise StalePlanError(f"{where}: {error}") from None
+        if key in keys:
+            raise StalePlanError(
+                f"{where}: {_pair(identity)} and {_pair(keys[key])} have the same work directory {key}"
+            )
+        keys[key] = identity
+        found[identity] = assignment
+        work_dir = assignment.get("work_dir")
+        if work_dir is not None and not is_stable_work_dir(work_dir, key, run_dir):
+            raise StalePlanError(f"{where}: work_dir is {_short(work_dir)}, expected {key}")
+    return found
+
+
+def is_stable_work_dir(work_dir: object, key: str, run_dir: str | None) -> bool:
+    """Whether `work_dir` names the folder `key` of the run: the bare name, or a path to it without `..`."""
+    import os.path
+
+    if not isinstance(work_dir, str) or ".." in work_dir.split("/") or "\0" in work_dir:
+        return False
+    if work_dir == key:
+        return True
+    if os.path.basename(work_dir) != key:
+        return False
+    if run_dir is None:
+        return True
+    expected = os.path.join(os.path.realpath(run_dir), key)
+    return any(
+        os.path.join(os.path.realpath(os.path.dirname(path)), key) == expected
+        for path in (os.path.abspath(work_dir), os.path.join(run_dir, work_dir))
+    )
+
+
+def _check_skill(
+    item: dict[str, Any],
+    assignment: dict[str, Any],
+    where: str,
+    resolve: Callable[[dict[str, Any]], str] | None,
+) -> None:
+    proposed = item.get("proposed_skill")
+    if not is_skill_name(proposed):
+        raise StalePlanError(f"{where}: proposed_skill is {_short(proposed)}, expected canvas-<name>")
+    if proposed != assignment.get("skill"):
+        raise StalePlanError(
+            f"{where}: proposed_skill is {proposed}, the snapshot's skill is {_short(assignment.get('skill'))}"
+        )
+    if resolve is not None:
+        resolved = resolve(assignment)
+        if resolved != proposed:
+            raise StalePlanError(f"{where}: proposed_skill is {proposed}, the routes give {resolved}")
+
+
+def _identity(item: dict[str, Any], where: str) -> tuple[str, str]:
+    try:
+        return (
+            identity_text(item.get("course_id"), "course_id"),
+            identity_text(item.get("assignment_id"), "assignment_id"),
+        )
+    except Invalid as error:
+        raise StalePlanError(f"{where}: {error}") from None
+
+
+def _pair(identity: tuple[str, str]) -> str:
+    return f"({_short(identity[0])}, {_short(identity[1])})"
+
+
+def _kind(value: Any) -> str:
+    return {dict: "object", list: "list", str: "text", bool: "boolean", type(None): "null"}.get(
+        type(value), "number"
+    )
+
+
+def _short(value: Any) -> str:
+    """`value` in a message: one line, never thousands of characters (or digits)."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def plan_digest(plan: Any) -> str:
+    """SHA-256 hex of the validated plan as CPython's own JSON text (contract: Plan digest; other guards recompute it)."""
+    import json
+    from hashlib import sha256
+
+    validate_plan(plan)
+    try:
+        text = json.dumps(plan, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return sha256(text.encode("utf-8")).hexdigest()
+    except ValueError as error:
+        raise StalePlanError(f"plan: has no digest: {error}") from None
+
+
+def parse_plan(raw: bytes) -> dict[str, Any]:
+    """The plan in the bytes of `plan.json`, valid by itself; `StalePlanError` otherwise."""
+    return validate_plan(_parsed(raw, PLAN))
+
+
+def _parsed(raw: bytes, where: str) -> Any:
+    try:
+        return parse_document(raw, where)
+    except Invalid as error:
+        raise StalePlanError(str(error)) from None
+
+
+def read_run_documents(run_dir: str) -> tuple[Any, bytes, Any, bytes]:
+    """Plan and snapshot of a run directory as parsed values with the bytes they were read from, each read once."""
+    from commands.plan_runs.rooted import read_file
+    from ledger.errors import Refused
+
+    found: list[Any] = []
+    for name in (PLAN, SNAPSHOT):
+        try:
+            raw = read_file(run_dir, name, limit=_FILE_LIMIT)
+        except (Invalid, Refused) as error:
+            raise StalePlanError(str(error)) from None
+        found += [_parsed(raw, f"{run_dir}/{name}"), raw]
+    return found[0], found[1], found[2], found[3]
+
+
+def write_plan(run_dir: str, plan: Any) -> str:
+    """Writes `plan` over the run's `plan.json` after validating it (temp, fsync, rename); returns its digest."""
+    from commands.plan_runs.rooted import write_file
+
+    digest = plan_digest(plan)
+    write_file(run_dir, PLAN, render_document(plan))
+    return digest
