@@ -89,12 +89,10 @@ def oracle_indices(text):
 def oracle(text):
     clauses = []
     for part in oracle_normal(text).split(";"):
-        for verb, form in FORMS:
-            found = re.fullmatch(form, part)
-            if found:
-                break
-        else:
+        matches = [(verb, found) for verb, form in FORMS if (found := re.fullmatch(form, part))]
+        if not matches:
             return None
+        verb, found = matches[0]
         indices, skill = set(), None
         if verb in ("approve", "defer"):
             indices = oracle_indices(found["list"])
