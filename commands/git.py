@@ -90,7 +90,7 @@ class Git:
         self,
         args: Sequence[str | bytes],
         *,
-        input: bytes | None = None,  # noqa: A002 -- subprocess' own name for it
+        input: bytes | None = None,
         timeout: float | None = None,
         env: dict[str, str] | None = None,
         accept: Sequence[int] = (0,),
@@ -136,7 +136,7 @@ def run_git(
     args: Sequence[str | bytes],
     cwd: str,
     *,
-    input: bytes | None = None,  # noqa: A002 -- subprocess' own name for it
+    input: bytes | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     env: dict[str, str] | None = None,
     accept: Sequence[int] = (0,),

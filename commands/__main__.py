@@ -1,0 +1,5 @@
+"""`python -m commands`: the same as the `gatebook` script."""
+
+from commands.entry import main
+
+main()

@@ -1,0 +1,193 @@
+"""Provider health: circuits in a ledger, and the shared JSON file that is a view of them.
+
+Contract page dispatch, Circuits. The ledger decides; the file is written after it, and read first, because
+another tool may have written it since.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from commands.dispatch.healthfile import parse_health, render
+from ledger.errors import Invalid, Refused, Usage
+from projections.times import print_time, whole_seconds
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from commands.context import Context
+    from ledger.access import Ledger
+    from projections.circuit import Health
+    from projections.cooldowns import Circuit
+    from projections.engine import Proposal, World
+
+MAX_FILE = 4 * 1024 * 1024
+
+
+def default_state() -> str:
+    """`$XDG_STATE_HOME/gatebook/provider-health.json`: health belongs to the user, not to a project."""
+    from ledger.home import state_dir
+
+    return os.path.join(state_dir(), "provider-health.json")
+
+
+class HealthFile:
+    """The JSON file at `path` and the ledger behind it; `raw` is what the file held when it was last read."""
+
+    def __init__(self, path: str | None, context: Context) -> None:
+        self.path = os.path.realpath(path or default_state())
+        self._context = context
+        self._named = context.ledger_given is not None
+        self.folder = f"{self.path}.gatebook"
+        self.raw: bytes | None = None
+        self._ledger: Ledger | None = None
+
+    def ledger(self, *, create: bool) -> Ledger | None:
+        """The ledger of these circuits: `--ledger`, else the one in `FILE.gatebook/`; None where it would be made."""
+        if self._named:
+            return self._context.ledger()
+        if self._ledger is None and (create or os.path.lexists(os.path.join(self.folder, "ledger.db"))):
+            from ledger.access import create_ledger, open_ledger
+
+            if create:
+                os.makedirs(os.path.dirname(self.path), 0o700, exist_ok=True)
+                self._ledger, _ = create_ledger(self.folder, self._context.origin())
+            else:
+                self._ledger = open_ledger(self.folder)
+        return self._ledger
+
+    def read(self) -> dict[str, Circuit] | None:
+        """The circuits that the file states, None where there is no file.
+
+        Raises:
+            Refused: it cannot be read or is not such a file; it is left byte for byte.
+        """
+        try:
+            with open(self.path, "rb") as file:
+                self.raw = file.read(MAX_FILE + 1)
+        except FileNotFoundError:
+            self.raw = None
+            return None
+        except OSError as error:
+            raise Refused(f"{self.path}: {error.strerror}: the state file cannot be read") from None
+        if len(self.raw) > MAX_FILE:
+            raise Refused(f"{self.path}: over {MAX_FILE} bytes, left as it is: not a health file")
+        try:
+            return parse_health(self.raw)
+        except Invalid as error:
+            raise Refused(f"{self.path}: malformed state file, left as it is: {error}") from None
+
+    def write(self, circuits: dict[str, Circuit]) -> None:
+        """Make the file the view of `circuits`; a failure is said, and the next command writes it again."""
+        rendered = render(circuits)
+        if rendered == self.raw:
+            return
+        from ledger.sqlite import write_whole
+
+        try:
+            write_whole(self.path, rendered)
+        except OSError as error:
+            sys.stderr.write(
+                f"gatebook: warning: {self.path}: {error.strerror}: the view lags, the ledger has the record\n"
+            )
+
+    def close(self) -> None:
+        """Close the ledger if this opened one."""
+        if self._ledger is not None:
+            self._ledger.close()
+
+
+def at_given(at: int, clock: int) -> bool:
+    """Whether `at` is so far from the clock that the event must say so."""
+    from projections.circuit import AT_TOLERANCE
+
+    return abs(at - clock) > AT_TOLERANCE
+
+
+def circuits_in(world: World) -> dict[str, Circuit]:
+    """Every open circuit of the ledger, by endpoint."""
+    found = {}
+    for stream in world.reader.streams("circuit"):
+        circuit = world.state(stream).circuit(world.void_before)
+        if circuit is not None:
+            found[stream.partition("/")[2]] = circuit
+    return found
+
+
+def _lags(world: World, raw: bytes) -> bool:
+    """Whether `raw` is our own rendering at an earlier version."""
+    from projections.circuit import State, evolve, initial
+    from projections.engine import fact_of
+
+    events = [event for stream in world.reader.streams("circuit") for event in world.reader.stream(stream)]
+    circuits: dict[str, Circuit] = {}
+    states: dict[str, State] = {}
+    if raw == render(circuits):
+        return True
+    for event in sorted(events, key=lambda event: event.seq):
+        states[event.stream] = evolve(states.get(event.stream, initial(event.stream)), fact_of(event))
+        endpoint = event.stream.partition("/")[2]
+        circuit = states[event.stream].circuit()
+        circuits.pop(endpoint, None)
+        if circuit is not None:
+            circuits[endpoint] = circuit
+        if raw == render(circuits):
+            return True
+    return False
+
+
+def adopt(file: HealthFile, stated: dict[str, Circuit] | None, world: World, at: int) -> Sequence[Proposal]:
+    """What must be imported so that the ledger agrees with a file that another tool wrote: nothing, mostly."""
+    known = circuits_in(world)
+    if stated is None or stated == known or _lags(world, file.raw or b""):
+        return []
+    from projections.circuit import Imported
+    from projections.engine import Proposal
+    from projections.refusals import digest_of
+
+    digest = digest_of(file.raw or b"")
+    proposals = []
+    for endpoint in sorted({*stated, *known}):
+        if stated.get(endpoint) == known.get(endpoint):
+            continue
+        provider, _, executor = endpoint.partition("|")
+        data = Imported(
+            provider,
+            executor,
+            print_time(at),
+            digest,
+            _health(stated.get(endpoint)),
+            at_given(at, world.clock),
+        )
+        proposals.append(Proposal(f"circuit/{endpoint}", "circuit.imported", data))
+    return proposals
+
+
+def _health(circuit: Circuit | None) -> Health | None:
+    from projections.circuit import Health
+
+    if circuit is None:
+        return None
+    probe = "" if circuit.probe_claimed_at is None else print_time(circuit.probe_claimed_at)
+    return Health(
+        circuit.reason,
+        circuit.failure_count,
+        print_time(circuit.last_failure_at),
+        print_time(circuit.unavailable_until),
+        probe,
+    )
+
+
+def moment(given: str | None) -> int:
+    """`--now` in whole seconds (us), or the clock's. Usage where it is not a time with a zone."""
+    from ledger.clock import now_us
+    from projections.times import parse_time
+
+    if given is None:
+        return whole_seconds(now_us())
+    try:
+        return whole_seconds(parse_time(given, "--now"))
+    except Invalid as error:
+        raise Usage(str(error)) from None

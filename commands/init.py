@@ -1,0 +1,68 @@
+"""`init`: make a ledger, its keys and its trust (contract page ledger)."""
+
+from __future__ import annotations
+
+import os
+
+from commands.context import Context, emit
+from commands.flags import Args, Command, Flag
+from ledger.errors import Usage
+
+
+def run(args: Args, context: Context) -> int:
+    """Make `.gatebook/` here (or where `--ledger` says, or in the common git directory); again: no change."""
+    from ledger.access import FOLDER, create_ledger, git_common_dir
+
+    if args.single_key and args.signers is None:
+        raise Usage("--single-key goes with --signers")
+    if args.git_dir and context.ledger_given:
+        raise Usage("--git-dir and --ledger both say where; give one")
+    genesis: dict[str, object] = {}
+    if args.signers is not None:
+        from commands.authority.signers import genesis_policy
+
+        genesis["authority"] = genesis_policy(args.signers, single_key=args.single_key)
+    if args.git_dir:
+        folder = os.path.join(git_common_dir(os.getcwd()), FOLDER)
+    else:
+        named = context.ledger_given or os.environ.get("GATEBOOK_LEDGER")
+        if named and named.startswith("nats://"):
+            from ledger.fleet import create_fleet  # type: ignore[import-not-found,unused-ignore]
+
+            emit(create_fleet(named, context.origin(), genesis))
+            return 0
+        folder = os.path.abspath(named or FOLDER)
+        if os.path.basename(folder) == "ledger.db":
+            folder = os.path.dirname(folder)
+    ledger, created = create_ledger(folder, context.origin(), genesis)
+    head = ledger.store.head()
+    emit(
+        {
+            "ledger_id": ledger.id,
+            "path": ledger.folder,
+            "created": created,
+            "seq": head.seq,
+            "hash": head.hash.hex(),
+        }
+    )
+    ledger.close()
+    return 0
+
+
+COMMANDS = {
+    "init": Command(
+        run,
+        "Makes .gatebook/ here: the log, its lock, a .gitignore, keys in $XDG_STATE_HOME/gatebook, and the genesis event.\n"
+        "Run again it changes nothing and prints the same ledger.",
+        flags=(
+            Flag(
+                "--signers",
+                "FILE",
+                "OpenSSH public keys whose signature approvals will need (see docs/security.md)",
+            ),
+            Flag("--single-key", None, "accept a signers file with one key only"),
+            Flag("--git-dir", None, "put it into the common git directory, out of reach of git clean"),
+        ),
+        example="gatebook init",
+    )
+}

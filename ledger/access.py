@@ -1,0 +1,390 @@
+"""Opening, finding and making ledgers: which file, whose, and is it as this machine remembers it.
+
+`Ledger` is what commands hold: a store, the ledger's id, and the guard that compares every write with
+the head this machine saw last (DESIGN, Views: Which ledger).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+
+import apsw
+from blake3 import blake3
+
+from ledger import clock, home
+from ledger.canonical import encode
+from ledger.errors import Invalid, Refused, Tampered, Unavailable, Usage
+from ledger.event import Draft, Event, Head, Origin
+from ledger.sqlite import FORMAT, SQLiteStore, connect, create_schema, explain, read_only_refusal
+from ledger.store import prepare
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ledger.store import Reader, Recorded
+
+FOLDER = ".gatebook"
+ARCHIVE_ID = 0x67617263  # "garc", the application id of an imported archive
+GITIGNORE = b"# made by gatebook: a ledger is never committed\n*\n"
+
+
+def ledger_id_of(genesis: bytes) -> str:
+    """The ledger id: the first 16 bytes of BLAKE3 of genesis' envelope, hex."""
+    return blake3(genesis).hexdigest()[:32]
+
+
+class Ledger:
+    """An open ledger. `transact` as in `Store`, guarded by this machine's memory of the head."""
+
+    def __init__(self, store: SQLiteStore, *, archive: bool = False) -> None:
+        self.store = store
+        self.path = store.path
+        self.folder = store.folder
+        self.archive = archive
+        genesis = store.reader().event(1)
+        self.genesis = genesis
+        self.id = ledger_id_of(genesis.envelope) if genesis else ""
+        self._memory = home.HeadMemory(self.id) if genesis else None
+        self._checked = False
+        store.guard(self._before, self._after)
+
+    def transact(
+        self,
+        decide: Callable[[Reader], Sequence[Draft]],
+        origin: Origin,
+        *,
+        clock_jump: bool = False,
+        then: Callable[[], None] | None = None,
+    ) -> Recorded:
+        """Append what `decide` returns, all or nothing, durable when this returns; `then` runs before the next writer.
+
+        Raises:
+            Refused: an archive, or a file behind this machine's memory of it; and what `decide` and `Store` raise.
+        """
+        if self.archive:
+            raise read_only_refusal(self.folder)
+        if self._memory is None:
+            raise Refused(f"{self.path}: has no genesis event; verdict truncated: restore a backup")
+        return self.store.transact(decide, origin, clock_jump=clock_jump, then=then)
+
+    def append(self, drafts: Sequence[Draft], origin: Origin, *, clock_jump: bool = False) -> Recorded:
+        """`transact` with drafts that need no look at the ledger."""
+        return self.transact(lambda _reader: drafts, origin, clock_jump=clock_jump)
+
+    def memory(self) -> tuple[int, bytes] | None:
+        """(seq, hash) of the last head this machine saw, None when it never saw one."""
+        return self._memory.read() if self._memory else None
+
+    def check_memory(self, reader: Reader) -> None:
+        """Raise Refused when the file is behind what this machine remembers, or has another history."""
+        remembered = self.memory()
+        if remembered is None:
+            return
+        seq, known = remembered
+        head = reader.head()
+        if seq > head.seq:
+            raise Refused(
+                f"{self.path}: ends at event {head.seq}, this machine saw event {seq} (verdict truncated: a restored backup or a "
+                "deleted tail): restore the newer file, or `gatebook resume --as-successor --reason R`"
+            )
+        event = reader.event(seq)
+        if event is None or event.hash != known:
+            raise Refused(
+                f"{self.path}: event {seq} is not the one this machine saw (verdict forked): run `gatebook verify`; "
+                "`gatebook resume --as-successor --reason R` goes on with this history"
+            )
+
+    def _before(self, reader: Reader, _events: Sequence[Event]) -> None:
+        # Under the lock, so once per open handle is not enough: another process may have moved both on.
+        if not self._checked:
+            self.check_memory(reader)
+            self._checked = True
+
+    def _after(self, last: Event) -> None:
+        self.remember(last.seq, last.hash)
+
+    def remember(self, seq: int, hash: bytes) -> None:
+        """Make (seq, hash) this machine's memory of the head; a state directory that cannot be written is only said."""
+        if self._memory is None:
+            return
+        try:
+            self._memory.write(seq, hash)
+        except OSError as error:
+            sys.stderr.write(
+                f"gatebook: warning: {self._memory.path}: {error.strerror}: the head is not remembered on this machine\n"
+            )
+
+    def adopt_head(self) -> Head:
+        """Take the file's head as this machine's memory, whatever it was: `trust` and `resume` only."""
+        head = self.store.head()
+        self.remember(head.seq, head.hash)
+        self._checked = False
+        return head
+
+    def accept_any_head(self) -> None:
+        """Skip the comparison with the memory for this handle: `resume --as-successor` only."""
+        self._checked = True
+
+    def close(self) -> None:
+        """Close the store and the memory."""
+        self.store.close()
+        if self._memory is not None:
+            self._memory.close()
+
+
+def _database(location: str) -> str:
+    """The database file that a `--ledger` value means: the file, its directory, or a directory that holds `.gatebook`."""
+    if os.path.isdir(location):
+        inner = os.path.join(location, FOLDER, "ledger.db")
+        own = os.path.join(location, "ledger.db")
+        return inner if not os.path.exists(own) and os.path.exists(inner) else own
+    return location
+
+
+def open_ledger(location: str, *, now: Callable[[], int] = clock.now_us) -> Ledger:
+    """The ledger at a path (file, its directory, or a directory with `.gatebook`), as `--ledger` names it.
+
+    Raises:
+        Usage: none there. Tampered, Invalid, Unavailable: as `SQLiteStore`.
+    """
+    path = os.path.abspath(_database(location))
+    store = SQLiteStore(path, now=now)
+    archive = store.query("PRAGMA application_id")[0][0] == ARCHIVE_ID
+    return Ledger(store, archive=archive)
+
+
+def find(start: str | None = None) -> str | None:
+    """The nearest `.gatebook` folder from `start` (default: the working directory) upwards; it is not checked yet."""
+    here = os.path.abspath(start or os.getcwd())
+    while True:
+        for place in (os.path.join(here, FOLDER), os.path.join(here, ".git", FOLDER)):
+            if os.path.lexists(os.path.join(place, "ledger.db")):
+                return place
+        linked = _common_dir(os.path.join(here, ".git"))
+        if linked and os.path.lexists(os.path.join(linked, FOLDER, "ledger.db")):
+            return os.path.join(linked, FOLDER)
+        parent = os.path.dirname(here)
+        if parent == here:
+            return None
+        here = parent
+
+
+def _common_dir(git: str) -> str | None:
+    """The common git directory behind a `.git` file of a linked work tree; None for anything else."""
+    if not os.path.isfile(git):
+        return None
+    with open(git, "rb") as file:
+        line = file.read(4096).strip()
+    if not line.startswith(b"gitdir: "):
+        return None
+    folder = os.path.join(os.path.dirname(git), os.fsdecode(line[8:]))
+    try:
+        with open(os.path.join(folder, "commondir"), "rb") as file:
+            return os.path.normpath(os.path.join(folder, os.fsdecode(file.read(4096).strip())))
+    except OSError:
+        return folder if os.path.isdir(folder) else None
+
+
+def open_found(folder: str, *, now: Callable[[], int] = clock.now_us) -> Ledger:
+    """Open a ledger that was found by searching, if this user trusts it.
+
+    Raises:
+        Refused: not a private real directory, tracked by git, or not trusted on this machine.
+    """
+    home.check_found(folder)
+    expected = home.trusted_id(folder)
+    if expected is None:
+        raise Refused(
+            f"{folder}: this ledger was found, not chosen: `gatebook trust {folder}` accepts it, or name it with --ledger"
+        )
+    found = open_ledger(folder, now=now)
+    if found.id != expected:
+        found.close()
+        raise Refused(
+            f"{folder}: another ledger stands where this machine trusted {expected}: look, then `gatebook trust {folder}`"
+        )
+    return found
+
+
+def open_current(location: str | None, *, now: Callable[[], int] = clock.now_us) -> Ledger:
+    """The ledger that a command means: `--ledger`, else `$GATEBOOK_LEDGER`, else the nearest trusted `.gatebook/`.
+
+    Raises:
+        Usage: none there. Refused: found but not trusted. Others as `open_ledger`.
+    """
+    named = location or os.environ.get("GATEBOOK_LEDGER")
+    if named:
+        if named.startswith("nats://"):
+            from ledger.fleet import open_fleet  # type: ignore[import-not-found,unused-ignore]
+
+            opened: Ledger = open_fleet(named, now=now)
+            return opened
+        return open_ledger(named, now=now)
+    folder = find()
+    if folder is None:
+        raise Usage("no ledger here; run `gatebook init`")
+    return open_found(folder, now=now)
+
+
+def _make_keys() -> dict[str, tuple[bytes, str]]:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    made = {}
+    for name in ("checkpoint", "receipt"):
+        key = Ed25519PrivateKey.generate()
+        made[name] = (key.private_bytes_raw(), key.public_key().public_bytes_raw().hex())
+    return made
+
+
+def create_ledger(
+    folder: str,
+    origin: Origin,
+    genesis: dict[str, object] | None = None,
+    *,
+    now: Callable[[], int] = clock.now_us,
+) -> tuple[Ledger, bool]:
+    """Make a ledger in `folder` (0700) with its genesis event, keys and trust; or open the one that stands there.
+
+    `genesis` adds members to the data of `ledger.opened` (the authority policy). Returns the ledger and whether
+    it was made now.
+
+    Raises:
+        Refused: `folder` is a link or somebody else's. Unavailable: no room or no right to write.
+    """
+    try:
+        if os.path.islink(folder) or (os.path.exists(folder) and not os.path.isdir(folder)):
+            raise Refused(f"{folder}: a link or a file stands where the ledger's directory would be")
+        os.makedirs(folder, 0o700, exist_ok=True)
+        lock = os.open(
+            os.path.join(folder, "ledger.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
+    except OSError as error:
+        raise Unavailable(f"{folder}: {error.strerror}; no ledger was made") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made = _create_database(folder, origin, genesis or {}, now)
+    except OSError as error:
+        raise Unavailable(f"{folder}: {error.strerror}; no ledger was made") from None
+    finally:
+        os.close(lock)
+    opened = open_ledger(folder, now=now)
+    if made:
+        opened.adopt_head()
+        home.remember_ledger(opened.id, folder, clock.format_us(now()))
+    return opened, made
+
+
+def _create_database(folder: str, origin: Origin, extra: dict[str, object], now: Callable[[], int]) -> bool:
+    path = os.path.join(folder, "ledger.db")
+    if os.path.exists(path) and os.path.getsize(path):
+        probe = connect(path)
+        try:
+            if probe.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
+                return False
+        except apsw.Error as error:
+            raise explain(error, path) from None
+        finally:
+            probe.close()
+    before = os.umask(0o077)
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        ignore = os.path.join(folder, ".gitignore")
+        if not os.path.lexists(ignore):
+            handle = os.open(ignore, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            os.write(handle, GITIGNORE)
+            os.close(handle)
+        connection = connect(path, create=True)
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("BEGIN IMMEDIATE")
+            create_schema(connection)
+            _write_genesis(connection, origin, extra, now)
+            # Crash before this line: an empty file that the next `init` fills; keys of no ledger, never used.
+            connection.execute("COMMIT")
+        except apsw.Error as error:
+            raise explain(error, path) from None
+        finally:
+            connection.close()
+    finally:
+        os.umask(before)
+    return True
+
+
+def _write_genesis(
+    connection: apsw.Connection, origin: Origin, extra: dict[str, object], now: Callable[[], int]
+) -> None:
+    keys = _make_keys()
+    public = {name: text for name, (_, text) in keys.items()}
+    data = encode({"format": FORMAT, "keys": public, **extra}, what="ledger.opened", floats=False)
+    event = first_event(data, origin, now())
+    ledger_id = ledger_id_of(event.envelope)
+    for name, (seed, _) in keys.items():
+        home.write_key(ledger_id, name, seed)
+    connection.execute(
+        "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
+        (1, event.envelope, event.data, None, None, event.hash),
+    )
+
+
+class _Nothing:
+    """The reader of a ledger that has no event yet."""
+
+    def __init__(self, now: int) -> None:
+        self.clock = now
+
+    def head(self) -> Head:
+        return Head()
+
+    def version(self, _stream: str) -> int:
+        return 0
+
+
+def first_event(data: bytes, origin: Origin, now: int) -> Event:
+    """The sealed genesis event with this data."""
+    nothing: Reader = _Nothing(now)  # type: ignore[assignment]
+    draft = Draft("ledger", "ledger.opened", data)
+    return prepare([draft], nothing, origin, lambda _event: None, clock_jump=False).events[0]
+
+
+def trust(folder: str, *, now: Callable[[], int] = clock.now_us) -> Ledger:
+    """Accept a found ledger on this machine, its present head included.
+
+    Raises:
+        Refused: it is not a private real directory, or git tracks it. Usage, Tampered: no ledger there.
+    """
+    if not os.path.lexists(os.path.join(folder, "ledger.db")) and os.path.lexists(
+        os.path.join(folder, FOLDER, "ledger.db")
+    ):
+        folder = os.path.join(folder, FOLDER)
+    if not os.path.lexists(folder):
+        raise Usage(f"{folder}: no ledger here")
+    home.check_found(folder)
+    opened = open_ledger(folder, now=now)
+    if not opened.id:
+        raise Tampered(f"{folder}: has no genesis event", verdict="nothing-to-verify")
+    home.remember_ledger(opened.id, folder, clock.format_us(now()))
+    opened.adopt_head()
+    return opened
+
+
+def git_common_dir(start: str) -> str:
+    """The common git directory around `start`, for `init --git-dir`.
+
+    Raises:
+        Invalid: `start` is in no git work tree.
+    """
+    here = os.path.abspath(start)
+    while True:
+        git = os.path.join(here, ".git")
+        if os.path.isdir(git):
+            return git
+        linked = _common_dir(git)
+        if linked:
+            return linked
+        parent = os.path.dirname(here)
+        if parent == here:
+            raise Invalid(f"{start}: --git-dir needs a git repository, and there is none here or above")
+        here = parent

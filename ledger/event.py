@@ -1,0 +1,348 @@
+"""The event: what a caller drafts, what is sealed into the chain, what is read back (DESIGN, The log).
+
+The envelope's members stand in JCS order in one place only, `_envelope`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from blake3 import blake3
+
+from ledger.canonical import load, quote
+from ledger.clock import DAY, JUMP_LIMIT, format_us, parse_us
+from ledger.errors import Conflict, Invalid, Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+HASH_CONTEXT = "gatebook 2026 event v1"
+ZERO_HASH = bytes(32)
+SALT_BYTES = 16
+MAX_DATA = 64 * 1024
+MAX_CONTENT = 512 * 1024  # more lies in artifacts/<content digest>
+MAX_ID = 200
+_LOWER = "abcdefghijklmnopqrstuvwxyz"
+_KIND = _LOWER + "0123456789-"
+_TYPE = _LOWER + "0123456789_-"
+_checked: dict[str, None] = {}
+
+
+def check_text(value: str, what: str, limit: int = MAX_ID) -> str:
+    """`value` when it is 1 to `limit` bytes of NFC text without control characters, else Invalid."""
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise Invalid(f"{what}: not UTF-8 text") from None
+    if not 1 <= size <= limit:
+        raise Invalid(f"{what}: {size} bytes; 1 to {limit} are allowed")
+    if not value.isprintable() and any(c < " " or "\x7f" <= c <= "\x9f" for c in value):
+        raise Invalid(f"{what}: control characters are not allowed")
+    if not value.isascii():
+        import unicodedata
+
+        if not unicodedata.is_normalized("NFC", value):
+            raise Invalid(f"{what}: must be in Unicode normal form C")
+    return value
+
+
+def _check_stream(stream: str) -> None:
+    kind, slash, name = stream.partition("/")
+    if stream == "ledger":
+        return
+    if not slash:
+        raise Invalid(f"stream {stream[:60]!r}: must be KIND/ID")
+    if not kind or kind[0] not in _LOWER or kind.strip(_KIND) or len(kind) > 64:
+        raise Invalid(f"stream {stream[:60]!r}: the kind before / must match [a-z][a-z0-9-]*")
+    check_text(name, f"stream {kind}/…: the id")
+
+
+def _check_type(name: str) -> None:
+    parts = name.split(".")
+    good = len(parts) > 1 and len(name) <= 128
+    if not good or any(not part or part[0] not in _LOWER or part.strip(_TYPE) for part in parts):
+        raise Invalid(f"type {name[:60]!r}: must be dotted lower-case words, like x.note.added")
+
+
+def check_names(stream: str, name: str) -> None:
+    """Raise Invalid unless `stream` is `kind/id` (or `ledger`) and `name` a dotted event type (DESIGN)."""
+    both = f"{stream}\0{name}"
+    if both in _checked:
+        return
+    _check_stream(stream)
+    _check_type(name)
+    if len(_checked) > 10_000:
+        _checked.clear()
+    _checked[both] = None
+
+
+class Draft:
+    """An event as a caller wants it recorded; the ledger adds number, time, actor, hash.
+
+    `data` is canonical JSON (see `ledger.canonical`); `content` any bytes; `expect_version` the stream's
+    version before this event, or None for any.
+    """
+
+    __slots__ = ("causation", "content", "correlation", "data", "expect_version", "idempotency_key", "stream", "type", "v")  # fmt: skip
+
+    def __init__(
+        self,
+        stream: str,
+        type: str,
+        data: bytes = b"{}",
+        *,
+        v: int = 1,
+        content: bytes | None = None,
+        correlation: str | None = None,
+        causation: int | None = None,
+        idempotency_key: str | None = None,
+        expect_version: int | None = None,
+    ) -> None:
+        check_names(stream, type)
+        if len(data) > MAX_DATA:
+            raise Invalid(
+                f"data of {type}: {len(data)} bytes; {MAX_DATA} at most, put documents into content"
+            )
+        if correlation is not None:
+            check_text(correlation, "correlation")
+        if idempotency_key is not None:
+            check_text(idempotency_key, "idempotency key")
+        self.stream = stream
+        self.type = type
+        self.data = data
+        self.v = v
+        self.content = content
+        self.correlation = correlation
+        self.causation = causation
+        self.idempotency_key = idempotency_key
+        self.expect_version = expect_version
+
+
+class Event:
+    """One recorded event: the six stored columns, and the envelope's members as attributes.
+
+    `content` is None where there is none, where it was redacted, and where it lies in an artifact
+    (`content_digest` says which: salt stays for an artifact, goes with a redaction).
+    """
+
+    __slots__ = ("_members", "content", "data", "envelope", "hash", "salt", "seq")
+
+    def __init__(
+        self, seq: int, envelope: bytes, data: bytes, salt: bytes | None, content: bytes | None, hash: bytes
+    ) -> None:
+        self.seq = seq
+        self.envelope = envelope
+        self.data = data
+        self.salt = salt
+        self.content = content
+        self.hash = hash
+        self._members: dict[str, object] | None = None
+
+    @property
+    def members(self) -> dict[str, object]:
+        """The envelope as an object."""
+        if self._members is None:
+            self._members = load(self.envelope)
+        return self._members
+
+    @property
+    def stream(self) -> str:
+        """`kind/id`, or `ledger`."""
+        return self.members["stream"]  # type: ignore[return-value]
+
+    @property
+    def version(self) -> int:
+        """Its place in its stream, from 1."""
+        return self.members["version"]  # type: ignore[return-value]
+
+    @property
+    def type(self) -> str:
+        """The event's type."""
+        return self.members["type"]  # type: ignore[return-value]
+
+    @property
+    def v(self) -> int:
+        """The type's schema version."""
+        return self.members["v"]  # type: ignore[return-value]
+
+    @property
+    def actor(self) -> str:
+        """Who claims to have written it, `kind:id`."""
+        return self.members["actor"]  # type: ignore[return-value]
+
+    @property
+    def via(self) -> str:
+        """The command that wrote it."""
+        return self.members["via"]  # type: ignore[return-value]
+
+    @property
+    def recorded_at(self) -> str:
+        """RFC 3339, UTC, microseconds."""
+        return self.members["recorded_at"]  # type: ignore[return-value]
+
+    @property
+    def recorded_us(self) -> int:
+        """`recorded_at` in microseconds since 1970."""
+        return parse_us(self.recorded_at)
+
+    @property
+    def clock_behind(self) -> int:
+        """Microseconds that the clock was behind `recorded_at`."""
+        return self.members.get("clock_behind", 0)  # type: ignore[return-value]
+
+    @property
+    def clock(self) -> int:
+        """The clock as read when it was recorded, us: what admission and replay judge by."""
+        return self.recorded_us - self.clock_behind
+
+    @property
+    def correlation(self) -> str | None:
+        """What it belongs to."""
+        return self.members.get("correlation")  # type: ignore[return-value]
+
+    @property
+    def causation(self) -> int | None:
+        """The earlier event that caused it."""
+        return self.members.get("causation")  # type: ignore[return-value]
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """The caller's key, unique in the ledger."""
+        return self.members.get("idempotency_key")  # type: ignore[return-value]
+
+    @property
+    def content_digest(self) -> str | None:
+        """BLAKE3 of salt and content, hex; None where there never was content."""
+        return self.members.get("content_digest")  # type: ignore[return-value]
+
+    @property
+    def redacted(self) -> bool:
+        """Whether there was content that has been erased."""
+        return self.content_digest is not None and self.salt is None
+
+    @property
+    def in_artifact(self) -> bool:
+        """Whether the content lies in `artifacts/<content digest>`."""
+        return self.content_digest is not None and self.salt is not None and self.content is None
+
+
+class Head:
+    """The last event of a ledger: its number, hash and times; `Head()` before the first."""
+
+    __slots__ = ("clock", "hash", "recorded_us", "seq")
+
+    def __init__(self, seq: int = 0, hash: bytes = ZERO_HASH, recorded_us: int = -1, clock: int = -1) -> None:
+        self.seq = seq
+        self.hash = hash
+        self.recorded_us = recorded_us
+        self.clock = clock
+
+
+def head_of(event: Event) -> Head:
+    """The head when `event` is the last."""
+    return Head(event.seq, event.hash, event.recorded_us, event.clock)
+
+
+def chain_hash(previous: bytes, envelope: bytes) -> bytes:
+    """The event's hash: BLAKE3 derive_key, context HASH_CONTEXT, over previous hash (32 bytes) then envelope."""
+    return blake3(previous + envelope, derive_key_context=HASH_CONTEXT).digest()
+
+
+def content_digest(salt: bytes, content: bytes) -> str:
+    """BLAKE3 over salt then content, hex."""
+    return blake3(salt + content).hexdigest()
+
+
+class Origin:
+    """Who writes and by what command: the `actor` and `via` members, checked once."""
+
+    __slots__ = ("actor", "actor_json", "via", "via_json")
+
+    def __init__(self, actor: str, via: str) -> None:
+        kind, colon, name = actor.partition(":")
+        if not colon or not kind or kind[0] not in _LOWER or kind.strip(_KIND):
+            raise Invalid(f"actor {actor[:60]!r}: must be KIND:ID, like cli:name")
+        check_text(name, "actor: the id")
+        check_text(via, "via")
+        self.actor = actor
+        self.via = via
+        self.actor_json = quote(actor)
+        self.via_json = quote(via)
+
+
+def _envelope(
+    draft: Draft, origin: Origin, seq: int, version: int, recorded: int, behind: int, content: str | None
+) -> bytes:
+    # RFC 8785: members by name; absent optional ones are left out, never null.
+    optional = f',"causation":{draft.causation}' if draft.causation is not None else ""
+    if behind:
+        optional += f',"clock_behind":{behind}'
+    if content is not None:
+        optional += f',"content_digest":"{content}"'
+    if draft.correlation is not None:
+        optional += f',"correlation":{quote(draft.correlation)}'
+    key = f',"idempotency_key":{quote(draft.idempotency_key)}' if draft.idempotency_key is not None else ""
+    return (
+        f'{{"actor":{origin.actor_json}{optional},"data_digest":"{blake3(draft.data).hexdigest()}"{key}'
+        f',"recorded_at":"{format_us(recorded)}","seq":{seq},"stream":{quote(draft.stream)},"type":"{draft.type}"'
+        f',"v":{draft.v},"version":{version},"via":{origin.via_json}}}'
+    ).encode()
+
+
+def _later(head: Head, clock: int, clock_jump: bool) -> None:
+    if head.clock - clock > JUMP_LIMIT and not clock_jump:
+        hours = (head.clock - clock) * 24 // DAY
+        raise Refused(
+            f"the clock says {format_us(clock)}, {hours} h before event {head.seq}: "
+            "set the clock, or pass --clock-jump if the earlier events were dated wrongly"
+        )
+
+
+def seal(
+    drafts: Sequence[Draft],
+    head: Head,
+    versions: Callable[[str], int],
+    origin: Origin,
+    clock: int,
+    *,
+    clock_jump: bool = False,
+) -> list[Event]:
+    """Number, date and hash `drafts` after `head`; pure but for the salts.
+
+    `versions` gives a stream's current version (0 when new); `clock` is the clock as read, us.
+    `recorded_at` is the clock, or one microsecond after the last event when that is later.
+
+    Raises:
+        Conflict: a draft's expected version is not the stream's.
+        Refused: the clock is over 24 h behind the head's clock, without `clock_jump`.
+        Invalid: a causation that is not an earlier event.
+    """
+    _later(head, clock, clock_jump)
+    seq, previous, last = head.seq, head.hash, head.recorded_us
+    known: dict[str, int] = {}
+    sealed: list[Event] = []
+    for draft in drafts:
+        stream = draft.stream
+        version = known[stream] if stream in known else versions(stream)
+        if draft.expect_version is not None and draft.expect_version != version:
+            raise Conflict(
+                f"stream {stream} is at version {version}, not {draft.expect_version}: read it again, then decide"
+            )
+        seq += 1
+        version += 1
+        known[stream] = version
+        if draft.causation is not None and not 1 <= draft.causation < seq:
+            raise Invalid(f"causation {draft.causation}: must be an earlier event, 1 to {seq - 1}")
+        recorded = clock if clock > last else last + 1
+        salt = content = digest = None
+        if draft.content is not None:
+            salt = os.urandom(SALT_BYTES)
+            digest = content_digest(salt, draft.content)
+            content = draft.content
+        envelope = _envelope(draft, origin, seq, version, recorded, recorded - clock, digest)
+        # hash = BLAKE3-derive_key(previous hash || envelope); the digests in the envelope cover data and content
+        previous = chain_hash(previous, envelope)
+        last = recorded
+        sealed.append(Event(seq, envelope, draft.data, salt, content, previous))
+    return sealed

@@ -1,0 +1,560 @@
+"""The SQLite store: one file, one lock file, WAL, synchronous FULL (DESIGN, Stores).
+
+Nobody but this module's connection opens `ledger.db` in a process: opening and closing it elsewhere
+would drop SQLite's POSIX locks. Writers queue on `ledger.lock` (flock) before BEGIN IMMEDIATE, so
+none of them starves in SQLite's back-off.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from _thread import allocate_lock
+
+import apsw
+from blake3 import blake3
+
+from ledger import clock
+from ledger.errors import Invalid, Refused, Tampered, Unavailable, Usage
+from ledger.event import MAX_CONTENT, Draft, Event, Head, Origin, head_of
+from ledger.store import Recorded, prepare
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ledger.store import Reader
+
+    Row = tuple[int, bytes, bytes, bytes | None, bytes | None, bytes]
+
+FORMAT = 1
+APPLICATION_ID = 0x67617465  # "gate"
+# SQLite 3.7.0 to 3.51.2 can lose commits when a WAL is reset under two writers.
+OLDEST_SQLITE = (3, 51, 3)
+# A passive checkpoint past this many WAL pages keeps the WAL small, and so the recovery that each
+# first opener pays.
+CHECKPOINT_PAGES = 256
+LOCK_SECONDS = 30.0
+MAX_ARTIFACT = 64 * 1024 * 1024
+PAGE = 500
+
+_MEMBER = "json_extract(CAST(envelope AS TEXT), '$.{}')"
+SCHEMA = {
+    "events": "CREATE TABLE events ("
+    "seq INTEGER PRIMARY KEY, envelope BLOB NOT NULL, data BLOB NOT NULL, salt BLOB, content BLOB, hash BLOB NOT NULL, "
+    f"stream TEXT GENERATED ALWAYS AS ({_MEMBER.format('stream')}) VIRTUAL, "
+    f"version INTEGER GENERATED ALWAYS AS ({_MEMBER.format('version')}) VIRTUAL, "
+    f"type TEXT GENERATED ALWAYS AS ({_MEMBER.format('type')}) VIRTUAL, "
+    f"idempotency_key TEXT GENERATED ALWAYS AS ({_MEMBER.format('idempotency_key')}) VIRTUAL"
+    ") STRICT",
+    "events_stream": "CREATE UNIQUE INDEX events_stream ON events (stream, version)",
+    "events_type": "CREATE INDEX events_type ON events (type)",
+    "events_key": "CREATE UNIQUE INDEX events_key ON events (idempotency_key) WHERE idempotency_key IS NOT NULL",
+    "events_in_order": "CREATE TRIGGER events_in_order BEFORE INSERT ON events "
+    "WHEN NEW.seq IS NOT (SELECT ifnull(max(seq), 0) + 1 FROM events) "
+    "BEGIN SELECT RAISE(ABORT, 'an event must follow the last one'); END",
+    "events_fixed": "CREATE TRIGGER events_fixed BEFORE UPDATE ON events "
+    "WHEN NEW.seq IS NOT OLD.seq OR NEW.envelope IS NOT OLD.envelope OR NEW.data IS NOT OLD.data "
+    "OR NEW.hash IS NOT OLD.hash OR NEW.salt IS NOT NULL OR NEW.content IS NOT NULL "
+    "BEGIN SELECT RAISE(ABORT, 'an event cannot be changed; only its content can be erased'); END",
+    "events_kept": "CREATE TRIGGER events_kept BEFORE DELETE ON events "
+    "BEGIN SELECT RAISE(ABORT, 'an event cannot be deleted'); END",
+    "snapshots": "CREATE TABLE snapshots (stream TEXT NOT NULL, version INTEGER NOT NULL, hash BLOB NOT NULL, "
+    "fold TEXT NOT NULL, state BLOB NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (stream, version)) STRICT, WITHOUT ROWID",
+}
+COLUMNS = "seq, envelope, data, salt, content, hash"
+_PAGE_SQL = f"SELECT {COLUMNS} FROM events WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?"
+
+
+def snapshot_digest(stream: str, version: int, hash: bytes, fold: str, state: bytes) -> bytes:
+    """What covers a snapshot's cells, so that verification finds a changed one."""
+    return blake3(f"{stream}\0{version}\0{fold}\0".encode() + hash + state).digest()
+
+
+def sqlite_version() -> str:
+    """The SQLite that the log is kept with, like `3.54.1`."""
+    return apsw.sqlite_lib_version()
+
+
+def check_sqlite() -> None:
+    """Raise Unavailable when the SQLite in use is one that can lose acknowledged events."""
+    version = tuple(int(part) for part in sqlite_version().split(".")[:3])
+    if version < OLDEST_SQLITE:
+        raise Unavailable(
+            f"SQLite {sqlite_version()} can lose commits (WAL reset, fixed in 3.51.3): install a newer apsw"
+        )
+
+
+def connect(path: str, *, create: bool = False, readonly: bool = False) -> apsw.Connection:
+    """A connection to `path` with the log's settings; the file must exist unless `create`."""
+    check_sqlite()
+    flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
+    if create:
+        flags |= apsw.SQLITE_OPEN_CREATE
+    try:
+        path.encode()
+    except UnicodeEncodeError:  # a name that is no UTF-8: reach it through its directory's descriptor
+        folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        try:
+            return _settle(apsw.Connection(f"/proc/self/fd/{folder}/{os.path.basename(path)}", flags))
+        finally:
+            os.close(folder)
+    return _settle(apsw.Connection(path, flags))
+
+
+def _settle(connection: apsw.Connection) -> apsw.Connection:
+    connection.set_busy_timeout(10_000)
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+    connection.execute(
+        "PRAGMA synchronous=FULL; PRAGMA recursive_triggers=ON; PRAGMA secure_delete=ON; PRAGMA wal_autocheckpoint=0"
+    )
+    return connection
+
+
+def explain(error: apsw.Error, path: str) -> Exception:
+    """An apsw error as one of ours: what happened to the file at `path`, and what to do."""
+    if isinstance(error, apsw.NotADBError | apsw.CorruptError):
+        return Tampered(f"{path}: not a readable ledger ({error}): restore a backup", verdict="unreadable")
+    if isinstance(error, apsw.FullError):
+        return Unavailable(f"{path}: the disk is full; nothing was recorded: make room and call again")
+    if isinstance(error, apsw.ReadOnlyError):
+        return Unavailable(f"{path}: the file or its directory is read-only; nothing was recorded")
+    if isinstance(error, apsw.CantOpenError | apsw.PermissionsError):
+        return Unavailable(
+            f"{path}: cannot be opened (permissions, a read-only directory, or no space for its -wal and -shm)"
+        )
+    if isinstance(error, apsw.IOError):
+        return Unavailable(
+            f"{path}: input/output error (disk full, or a failing or network disk); nothing was acknowledged"
+        )
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        return Unavailable(f"{path}: another program holds the database; call again")
+    if isinstance(error, apsw.ConstraintError):
+        return Tampered(
+            f"{path}: the log's own rules refused the write ({error}): run `gatebook verify`", verdict="order"
+        )
+    return Tampered(f"{path}: {error}", verdict="unreadable")
+
+
+def create_schema(connection: apsw.Connection) -> None:
+    """Tables, indexes and triggers of format 1, inside the caller's transaction."""
+    for statement in SCHEMA.values():
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={FORMAT}")
+
+
+class SQLiteReader:
+    """Reads through one connection; inside a transaction it sees the head the drafts will follow."""
+
+    __slots__ = ("_connection", "_head", "_snapshots", "clock")
+
+    def __init__(self, connection: apsw.Connection, now: int) -> None:
+        self._connection = connection
+        self.clock = now
+        self._head: Head | None = None
+        self._snapshots: list[tuple[str, int, str, bytes]] = []
+
+    def head(self) -> Head:
+        """The last event's place."""
+        if self._head is None:
+            row = self._connection.execute(
+                f"SELECT {COLUMNS} FROM events ORDER BY seq DESC LIMIT 1"
+            ).fetchone()
+            self._head = head_of(Event(*row)) if row else Head()
+        return self._head
+
+    def version(self, stream: str) -> int:
+        """The version of `stream`, 0 when it has no event."""
+        row = self._connection.execute(
+            "SELECT max(version) FROM events WHERE stream = ?", (stream,)
+        ).fetchone()
+        return (row and row[0]) or 0
+
+    def stream(self, stream: str, after: int = 0, upto: int | None = None) -> list[Event]:
+        """The events of `stream` with after < version <= upto, in order."""
+        rows = self._connection.execute(
+            f"SELECT {COLUMNS} FROM events WHERE stream = ? AND version > ? AND version <= ? ORDER BY version",
+            (stream, after, 2**62 if upto is None else upto),
+        )
+        return [Event(*row) for row in rows]
+
+    def event(self, seq: int) -> Event | None:
+        """The event with that number."""
+        row = self._connection.execute(f"SELECT {COLUMNS} FROM events WHERE seq = ?", (seq,)).fetchone()
+        return Event(*row) if row else None
+
+    def by_key(self, key: str) -> Event | None:
+        """The event that carries this idempotency key."""
+        row = self._connection.execute(
+            f"SELECT {COLUMNS} FROM events WHERE idempotency_key = ?", (key,)
+        ).fetchone()
+        return Event(*row) if row else None
+
+    def streams(self, kind: str) -> list[str]:
+        """The names of all streams of one kind, sorted; cost of those streams' index entries."""
+        rows = self._connection.execute(
+            "WITH RECURSIVE names(name) AS (SELECT min(stream) FROM events WHERE stream >= ?1 AND stream < ?2 "
+            "UNION ALL SELECT (SELECT min(stream) FROM events WHERE stream > name AND stream < ?2) FROM names "
+            "WHERE name IS NOT NULL) SELECT name FROM names WHERE name IS NOT NULL",
+            (f"{kind}/", f"{kind}0"),
+        )
+        return [row[0] for row in rows]
+
+    def of_type(self, name: str, limit: int, before: int = 2**62) -> list[Event]:
+        """The last `limit` events of one type before `before`, newest first."""
+        rows = self._connection.execute(
+            f"SELECT {COLUMNS} FROM events WHERE type = ? AND seq < ? ORDER BY seq DESC LIMIT ?",
+            (name, before, limit),
+        )
+        return [Event(*row) for row in rows]
+
+    def snapshot(self, stream: str, fold: str, upto: int | None = None) -> tuple[int, bytes] | None:
+        """(version, state) of the newest snapshot this fold made whose event stands in the chain with that hash."""
+        row = self._connection.execute(
+            "SELECT s.version, s.hash, s.state, s.digest FROM snapshots s JOIN events e "
+            "ON e.stream = s.stream AND e.version = s.version AND e.hash = s.hash "
+            "WHERE s.stream = ? AND s.version <= ? AND s.fold = ? ORDER BY s.version DESC LIMIT 1",
+            (stream, 2**62 if upto is None else upto, fold),
+        ).fetchone()
+        if row is None or snapshot_digest(stream, row[0], row[1], fold, row[2]) != row[3]:
+            return None
+        return row[0], row[2]
+
+    def save_snapshot(self, stream: str, version: int, fold: str, state: bytes) -> None:
+        """Keep `state` together with what this transaction appends."""
+        self._snapshots.append((stream, version, fold, state))
+
+    def write_snapshots(self) -> None:
+        """Insert what `save_snapshot` collected, after the events are in."""
+        for stream, version, fold, state in self._snapshots:
+            row = self._connection.execute(
+                "SELECT hash FROM events WHERE stream = ? AND version = ?", (stream, version)
+            ).fetchone()
+            if row:
+                digest = snapshot_digest(stream, version, row[0], fold, state)
+                self._connection.execute(
+                    "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?)",
+                    (stream, version, row[0], fold, state, digest),
+                )
+
+
+class SQLiteStore:
+    """`Store` over one SQLite file; safe for threads and for many processes, not across a fork."""
+
+    def __init__(self, path: str, *, readonly: bool = False, now: Callable[[], int] = clock.now_us) -> None:
+        """Open the ledger file at `path`.
+
+        Raises:
+            Usage: there is no file. Tampered: not a ledger file (verdict says which way). Unavailable: no access.
+        """
+        self.path = path
+        self.folder = os.path.dirname(path)
+        self._now = now
+        self._mutex = allocate_lock()
+        self._pid = os.getpid()
+        self._readonly = readonly
+        self._lock = -1
+        self._pages = 0
+        self._files: tuple[object, ...] = ()
+        self._before_commit: Callable[[Reader, Sequence[Event]], None] | None = None
+        self._after_commit: Callable[[Event], None] | None = None
+        self._connection: apsw.Connection | None = None
+        self._open()
+
+    def _open(self) -> None:
+        try:
+            size = os.stat(self.path).st_size
+        except FileNotFoundError:
+            raise Usage(f"{self.path}: no ledger here; run `gatebook init`") from None
+        except OSError as error:
+            raise Tampered(f"{self.path}: cannot be read: {error.strerror}", verdict="unreadable") from None
+        if size == 0:
+            raise Tampered(
+                f"{self.path}: the file is empty (0 bytes): restore a backup", verdict="nothing-to-verify"
+            )
+        try:
+            self._connection = connect(self.path, readonly=self._readonly)
+            found, tables = self._connection.execute(
+                "SELECT user_version, (SELECT count(*) FROM sqlite_schema WHERE name = 'events') FROM pragma_user_version"
+            ).fetchall()[0]
+        except apsw.Error as error:
+            raise explain(error, self.path) from None
+        if isinstance(found, int) and found > FORMAT:
+            raise Invalid(
+                f"{self.path}: ledger format {found}, this gatebook knows {FORMAT}: upgrade gatebook"
+            )
+        if not tables:
+            raise Tampered(
+                f"{self.path}: a SQLite file, but not a ledger: check the path", verdict="unreadable"
+            )
+        self._connection.set_wal_hook(self._committed)
+        self._files = self._identities()
+
+    def _committed(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self._pages = pages
+        return apsw.SQLITE_OK
+
+    def _identities(self) -> tuple[object, ...]:
+        found: list[object] = []
+        for name in (self.path, self.path + "-wal", self.path + "-shm"):
+            try:
+                stat = os.stat(name)
+                found.append((stat.st_dev, stat.st_ino))
+            except FileNotFoundError:
+                found.append(None)
+        return tuple(found)
+
+    def _usable(self) -> apsw.Connection:
+        if os.getpid() != self._pid:
+            raise Unavailable("this ledger was opened before a fork: open it again in the new process")
+        if self._connection is None:
+            raise Unavailable("this ledger is closed")
+        return self._connection
+
+    def _take_lock(self) -> None:
+        if self._lock < 0:
+            name = os.path.join(self.folder, "ledger.lock")
+            try:
+                self._lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            except OSError as error:
+                raise Unavailable(f"{name}: cannot be opened for writing: {error.strerror}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise Unavailable(f"{self.folder}: this disk cannot lock files: {error.strerror}") from None
+        self._wait_for_lock()
+
+    def _wait_for_lock(self) -> None:
+        """Queue in the kernel, so that waiting writers are served in order; give up after LOCK_SECONDS."""
+        import signal
+        import threading
+
+        if (
+            threading.current_thread() is not threading.main_thread()
+            or signal.getitimer(signal.ITIMER_REAL)[0]
+        ):
+            self._poll_for_lock()
+            return
+
+        def late(_signal: int, _frame: object) -> None:
+            raise Unavailable(
+                f"{self.folder}: another process has held the ledger for {LOCK_SECONDS:.0f} s; call again"
+            )
+
+        before = signal.signal(signal.SIGALRM, late)
+        signal.setitimer(signal.ITIMER_REAL, LOCK_SECONDS)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    def _poll_for_lock(self) -> None:
+        deadline = time.monotonic() + LOCK_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                time.sleep(0.002)
+        raise Unavailable(
+            f"{self.folder}: another process has held the ledger for {LOCK_SECONDS:.0f} s; call again"
+        )
+
+    def _check_files(self) -> None:
+        """The files we hold open must still be the ones that have the names, or what we write is lost."""
+        now = self._identities()
+        if self._files[1:] == (None, None):
+            self._files = (self._files[0], *now[1:])
+        if now != self._files:
+            raise Tampered(
+                f"{self.path}: the file, its -wal or its -shm was removed or replaced while open; "
+                "nothing was written: run `gatebook verify`",
+                verdict="truncated",
+            )
+
+    def transact(
+        self,
+        decide: Callable[[Reader], Sequence[Draft]],
+        origin: Origin,
+        *,
+        clock_jump: bool = False,
+        then: Callable[[], None] | None = None,
+    ) -> Recorded:
+        """Append what `decide` returns: durable when this returns, all of it or nothing (see `Store`)."""
+        with self._mutex:
+            connection = self._usable()
+            self._take_lock()
+            try:
+                self._check_files()
+                done = self._write(connection, decide, origin, clock_jump)
+                # Crash here: the events are durable, the head memory is one step behind: harmless.
+                if not done.replayed and done.events and self._after_commit is not None:
+                    self._after_commit(done.events[-1])
+                if then is not None:
+                    then()
+            except apsw.Error as error:
+                raise explain(error, self.path) from None
+            finally:
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+            self._checkpoint(connection)
+            return done
+
+    def _write(
+        self,
+        connection: apsw.Connection,
+        decide: Callable[[Reader], Sequence[Draft]],
+        origin: Origin,
+        clock_jump: bool,
+    ) -> Recorded:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            reader = SQLiteReader(connection, self._now())
+            drafts = decide(reader)
+            done = prepare(drafts, reader, origin, self.artifact, clock_jump=clock_jump)
+            if done.replayed or not done.events:
+                connection.execute("ROLLBACK")
+                return done
+            if self._before_commit is not None:
+                self._before_commit(reader, done.events)
+            # Crash before COMMIT returns: nothing is acknowledged; SQLite's WAL holds all of the batch or none.
+            connection.executemany(
+                "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", [self._row(event) for event in done.events]
+            )
+            reader.write_snapshots()
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return done
+
+    def _row(self, event: Event) -> tuple[object, ...]:
+        content = event.content
+        if content is not None and len(content) > MAX_CONTENT:
+            self._write_artifact(event, content)
+            content = None
+        return (event.seq, event.envelope, event.data, event.salt, content, event.hash)
+
+    def _write_artifact(self, event: Event, content: bytes) -> None:
+        if len(content) > MAX_ARTIFACT:
+            raise Invalid(f"content: {len(content)} bytes; {MAX_ARTIFACT} at most")
+        folder = os.path.join(self.folder, "artifacts")
+        try:
+            os.makedirs(folder, 0o700, exist_ok=True)
+            # Crash here leaves an artifact that no event names: harmless, `doctor` shows it.
+            write_whole(os.path.join(folder, event.content_digest or ""), content)
+        except OSError as error:
+            raise Unavailable(f"{folder}: {error.strerror}; nothing was recorded") from None
+
+    def artifact(self, event: Event) -> bytes | None:
+        """The content of `event`, wherever it lies; None where it never was or is gone."""
+        if event.content is not None or not event.in_artifact:
+            return event.content
+        try:
+            with open(os.path.join(self.folder, "artifacts", event.content_digest or ""), "rb") as file:
+                return file.read(MAX_ARTIFACT + 1)
+        except OSError:
+            return None
+
+    def _checkpoint(self, connection: apsw.Connection) -> None:
+        if self._pages > CHECKPOINT_PAGES:
+            self._pages = 0
+            try:
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            except apsw.Error:
+                return  # the events are durable in the WAL; the next writer tries again
+
+    def reader(self) -> SQLiteReader:
+        """A reader outside any transaction: each call sees the latest commit."""
+        return SQLiteReader(self._usable(), self._now())
+
+    def head(self) -> Head:
+        """The last event's place, `Head()` when there is none."""
+        with self._mutex:
+            try:
+                return self.reader().head()
+            except apsw.Error as error:
+                raise explain(error, self.path) from None
+
+    def rows(self, start: int = 1, stop: int | None = None, size: int = PAGE) -> Iterator[list[Row]]:
+        """Pages of the six stored columns with start <= seq < stop, in order; no transaction is held between pages."""
+        last = 2**62 if stop is None else stop
+        while start < last:
+            with self._mutex:
+                try:
+                    cursor = self._usable().execute(_PAGE_SQL, (start, last, size))
+                    page: list[Row] = cursor.fetchall()  # type: ignore[assignment]
+                except apsw.Error as error:
+                    raise explain(error, self.path) from None
+            if not page:
+                return
+            yield page
+            start = page[-1][0] + 1
+
+    def read(self, start: int = 1, stop: int | None = None) -> Iterator[Event]:
+        """Events with start <= seq < stop, in order; new ones that come while reading are included."""
+        for page in self.rows(start, stop):
+            for row in page:
+                yield Event(*row)
+
+    def query(self, sql: str, values: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        """Rows of a read-only statement over `events`; errors as this module's."""
+        with self._mutex:
+            try:
+                return self._usable().execute(sql, tuple(values)).fetchall()
+            except apsw.Error as error:
+                raise explain(error, self.path) from None
+
+    def close(self) -> None:
+        """Close the file; no checkpoint happens (the WAL is as durable as the file)."""
+        if self._connection is not None and os.getpid() == self._pid:
+            self._connection.close()
+            if self._lock >= 0:
+                os.close(self._lock)
+        self._connection = None
+        self._lock = -1
+
+    def guard(
+        self, before: Callable[[Reader, Sequence[Event]], None], after: Callable[[Event], None]
+    ) -> None:
+        """Call `before` under the lock ahead of each commit (it may refuse), `after` with the new last event."""
+        self._before_commit, self._after_commit = before, after
+
+
+def write_whole(path: str, content: bytes, mode: int = 0o600) -> None:
+    """Replace `path` by `content` so that a crash leaves the old file or the new one: temp, fsync, rename, fsync of the directory."""
+    folder = os.path.dirname(path) or "."
+    temporary = os.path.join(
+        folder, f".{os.path.basename(path)[:100]}.{os.getpid()}.{time.monotonic_ns()}.tmp"
+    )
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(handle, view) :]
+        os.fsync(handle)
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    finally:
+        os.close(handle)
+    directory = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def read_only_refusal(path: str) -> Refused:
+    """The error for writing into an archive."""
+    return Refused(
+        f"{path}: an imported archive is read-only: `gatebook resume --as-successor --reason R` makes it a ledger"
+    )
