@@ -18,6 +18,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "resume": ("commands.recover", "a restored or imported ledger takes writes again"),
     "trust": ("commands.recover", "accept a found ledger on this machine"),
     "redact": ("commands.redact", "erase an event's content, on record"),
+    "checkpoint": ("commands.checkpoint", "sign size and root of the log as it stands"),
+    "prove": ("commands.prove", "a proof that an event is in, or that the log only grew"),
+    "check-proof": ("commands.prove", "check a proof file; needs no ledger"),
+    "witness init": ("commands.witness", "make a second party with its own key and memory"),
+    "witness cosign": ("commands.witness", "sign a checkpoint that continues the last one seen"),
     "state": ("commands.state", "a projection now or as of a moment"),
     "diff": ("commands.state", "what changed between two moments, and by which events"),
     "rebuild": ("commands.views", "the read models from nothing"),
@@ -34,12 +39,24 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "route record-failure": ("commands.route", "a typed outage opens a circuit"),
     "route record-success": ("commands.route", "success closes a circuit"),
     "route reset": ("commands.route", "forget every circuit of a state file"),
+    "session check-report": ("commands.sessions.check", "judge one executor's or reviewer's report"),
+    "gate adapt": ("commands.sessions.gate", "an adversarial review's output becomes a verdict"),
+    "gate run": ("commands.sessions.gate", "run an adversarial reviewer once and judge it"),
+    "codex check": ("commands.codex", "can Codex be driven here?"),
+    "codex dispatch": ("commands.codex", "one prompt to Codex in a sandbox; a typed result"),
 }
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("The ledger", ("init", "append", "log", "show", "state", "diff")),
     ("Audit", ("verify", "replay", "query", "rebuild", "redact")),
+    ("Proofs", ("checkpoint", "prove", "check-proof", "witness init", "witness cosign")),
     ("Copies", ("export", "import", "backup", "resume", "trust")),
-    ("Dispatch", tuple(name for name in COMMANDS if name.split()[0] in ("rubric", "route"))),
+    ("Dispatch", tuple(name for name in COMMANDS if name.split()[0] in ("rubric", "route", "codex"))),
+    (
+        "Review sessions",
+        tuple(
+            n for n in COMMANDS if n.split()[0] in ("session", "round", "gate", "polish", "docs", "security")
+        ),
+    ),
     ("This machine", ("tour", "doctor", "bench", "schema", "completion")),
 )

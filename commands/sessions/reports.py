@@ -70,6 +70,14 @@ class Issue:
         self.lines = lines
 
 
+def report_text(data: bytes) -> str:
+    """A report's text; `Invalid` unless it is UTF-8."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Invalid(f"the report is not UTF-8 at byte {error.start}") from None
+
+
 def check_report(role: str, text: str, delta: Iterable[str] = ()) -> Judgement:
     """Judge a report of `role` (`executor` or `reviewer`); `delta` is what the round changed (executor only)."""
     if role == "reviewer":
