@@ -53,7 +53,7 @@ class Genesis:
         if load(self.envelope).get("data_digest") != blake3(self.data).hexdigest():
             raise Tampered("genesis: data is not what its envelope's data_digest says", seq=1)
         try:
-            public = bytes.fromhex(load(self.data)["keys"]["checkpoints"])  # type: ignore[index]
+            public = bytes.fromhex(load(self.data)["keys"]["checkpoint"])  # type: ignore[index]
         except (KeyError, TypeError, ValueError):
             raise Invalid("genesis: it names no checkpoint key") from None
         return notes.VerifierKey(origin, notes.ED25519, public)

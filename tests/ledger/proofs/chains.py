@@ -20,7 +20,7 @@ class Chain:
         self.private = Ed25519PrivateKey.from_private_bytes(bytes([seed]) * 32)
         public = self.private.public_key().public_bytes_raw()
         opened = encode(
-            {"format": 1, "keys": {"checkpoints": public.hex(), "receipts": "00" * 32}, "word": word}
+            {"format": 1, "keys": {"checkpoint": public.hex(), "receipt": "00" * 32}, "word": word}
         )
         drafts = [Draft("ledger", "ledger.opened", opened)]
         drafts += [Draft("x-notes/1", "x.note", encode({"n": n, "word": word})) for n in range(2, count + 1)]

@@ -1,0 +1,1 @@
+"""What auditors use: checkpoints, proofs, witnesses, reasons and the web."""

@@ -1,0 +1,33 @@
+"""What `verify` asks of a checkpoint that was kept elsewhere (contract page ledger, `verify`)."""
+
+from __future__ import annotations
+
+from commands.audit.keys import Attested, attest, read_note
+from ledger.proofs.logtree import LogTree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ledger.access import Ledger
+
+
+def compare_with(ledger: Ledger, path: str) -> Attested:
+    """The whole history up to the checkpoint in `path` is the one that was signed; reads every event up to it.
+
+    Raises:
+        Tampered: `truncated`, `forked`, or a damaged event or signature. Refused: another ledger's, or not signed.
+    """
+    found = attest(ledger, read_note(path))
+    LogTree(ledger.store, ledger.folder).compare(found.head, ledger.store.head().seq)
+    return found
+
+
+def start_after(ledger: Ledger, path: str) -> tuple[Attested, bytes]:
+    """The checkpoint in `path`, and the hash of its last event, after which verification may start.
+
+    Costs about a logarithm: earlier events are believed because the checkpoint covers them.
+
+    Raises:
+        as `compare_with`.
+    """
+    found = attest(ledger, read_note(path))
+    return found, LogTree(ledger.store, ledger.folder).start_after(found.head, ledger.store.head().seq)

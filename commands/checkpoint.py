@@ -1,0 +1,151 @@
+"""`checkpoint`: a signed statement of how many events there are and of the tree's root over them."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from commands.flags import Args, Command, Flag
+from ledger.errors import Refused, Tampered
+from ledger.proofs import note as notes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from commands.context import Context
+    from ledger.access import Ledger
+    from projections.engine import Proposal, World
+    from projections.ledger_stream import State
+
+
+def _memory_path(ledger_id: str) -> str:
+    from ledger.home import state_dir
+
+    return os.path.join(state_dir(), "checkpoints", ledger_id)
+
+
+def _signing_key(ledger: Ledger, state: State) -> Ed25519PrivateKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from ledger.home import read_key
+
+    private = Ed25519PrivateKey.from_private_bytes(read_key(ledger.id, "checkpoint"))
+    if private.public_key().public_bytes_raw().hex() != state.checkpoint_key:
+        raise Refused(
+            "this machine's checkpoint key is not the ledger's current one: sign where the current key is"
+        )
+    return private
+
+
+def _last_signed(ledger: Ledger, state: State, key: notes.VerifierKey) -> notes.Checkpoint | None:
+    """The newest checkpoint that must be continued: this machine's own memory of it, else the ledger's.
+
+    The memory lies outside the ledger, so a history rewritten together with its checkpoints is not signed.
+    """
+    recorded = (
+        notes.Checkpoint(ledger.id, state.checkpointed, bytes.fromhex(state.checkpoint_root))
+        if state.checkpointed
+        else None
+    )
+    try:
+        with open(_memory_path(ledger.id), encoding="utf-8") as file:
+            text = file.read(notes.MAX_NOTE + 1)
+    except FileNotFoundError:
+        return recorded
+    except OSError as error:
+        raise Refused(
+            f"{_memory_path(ledger.id)}: {error.strerror}: the last checkpoint signed here cannot be read"
+        ) from None
+    note = notes.parse_note(text)
+    remembered = notes.parse_checkpoint(note.text)
+    if remembered.origin != ledger.id or not any(line.name == key.name for line in note.signatures):
+        raise Tampered(
+            f"{_memory_path(ledger.id)}: not a checkpoint of this ledger: somebody changed it",
+            verdict="forked",
+        )
+    if state.restored and remembered.size >= state.restored:
+        return recorded  # it covers events that a restore, on record, has given up
+    return remembered if recorded is None or remembered.size >= recorded.size else recorded
+
+
+def _remember(ledger_id: str, text: str) -> None:
+    from ledger.sqlite import write_whole
+
+    path = _memory_path(ledger_id)
+    os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+    write_whole(path, text.encode())
+
+
+def make_checkpoint(ledger: Ledger, context: Context) -> str:
+    """Signs the ledger as it stands, records that, and returns the note; nothing new: the last one again.
+
+    Raises:
+        Refused: no key here, or a read-only archive. Tampered: the events do not continue what was signed before.
+    """
+    from ledger.proofs.logtree import LogTree
+    from projections.engine import Proposal, state_of, submit
+    from projections.ledger_stream import Checkpointed
+
+    state, _ = state_of(ledger, "ledger")
+    private = _signing_key(ledger, state)
+    key = notes.VerifierKey(ledger.id, notes.ED25519, private.public_key().public_bytes_raw())
+    last = _last_signed(ledger, state, key)
+    size = ledger.store.head().seq
+    if last is not None and size == last.size + 1 and _is_checkpoint(ledger, size):
+        size = last.size  # the only event since is the record of that checkpoint
+    edge = LogTree(ledger.store, ledger.folder).grow(size, last)
+    head = notes.Checkpoint(ledger.id, size, edge.root())
+    text = str(notes.sign_note(str(head), ledger.id, private))
+
+    def decide(world: World) -> list[Proposal]:
+        if world.state("ledger").checkpointed >= size:
+            return []
+        return [
+            Proposal(
+                "ledger", "ledger.checkpointed", Checkpointed(size, head.root.hex()), content=text.encode()
+            )
+        ]
+
+    # Crash before the commit: the note was never shown. Crash after it: the same call makes the same note again.
+    submit(ledger, context.origin(), decide)
+    if last is None or size >= last.size:
+        _remember(ledger.id, text)
+    return text
+
+
+def _is_checkpoint(ledger: Ledger, seq: int) -> bool:
+    event = ledger.store.reader().event(seq)
+    return event is not None and event.type == "ledger.checkpointed"
+
+
+def run(args: Args, context: Context) -> int:
+    """Print the signed note (or, with --key, the verifier key)."""
+    ledger = context.ledger()
+    if args.key:
+        from commands.audit.keys import ledger_keys
+
+        sys.stdout.write(f"{ledger_keys(ledger)[-1]}\n")
+        return 0
+    text = make_checkpoint(ledger, context)
+    if args.out is not None:
+        from ledger.sqlite import write_whole
+
+        write_whole(os.path.abspath(args.out), text.encode(), 0o644)
+    sys.stdout.write(text)
+    return 0
+
+
+COMMANDS = {
+    "checkpoint": Command(
+        run,
+        "Signs the number of events and the root of the tree over them: a C2SP tlog-checkpoint note, origin the ledger id.\n"
+        "Keep it outside the ledger, or hand it to a witness: whoever rewrites the ledger cannot rewrite that.\n"
+        "Refuses (exit 3) to sign a history that does not continue the last checkpoint.",
+        flags=(
+            Flag("--out", "F", "write the note to this file too"),
+            Flag("--key", None, "print the verifier key (name+hash+base64) instead; signs nothing"),
+        ),
+        example="gatebook checkpoint --out ~/kept/checkpoint.txt",
+    )
+}
