@@ -71,6 +71,8 @@ def _globals(argv: list[str], context: Context) -> list[str]:
         if not equals and not rest:
             raise Usage(f"{name} needs a value")
         value = inline if equals else rest.pop(0)
+        if not value:
+            raise Usage(f"{name} must not be empty")
         if name in _CHOICES and value not in _CHOICES[name]:
             raise Usage(f"{name}: {value!r} is not one of {', '.join(_CHOICES[name])}")
         setattr(context, _GLOBAL[name], value)
@@ -132,8 +134,13 @@ def _dispatch(argv: list[str], context: Context) -> int:
         return error.exit_code
 
 
+def _escaped(c: str) -> str:
+    """A character that could break the line or steer the terminal, written out; what is not UTF-8 goes to the stream."""
+    return " " if c == "\n" else c if "\ud800" <= c <= "\udfff" else c.encode("unicode_escape").decode()
+
+
 def _report(error: BaseException, context: Context) -> None:
-    text = " ".join(str(error).split("\n"))
+    text = "".join(c if c.isprintable() else _escaped(c) for c in str(error))
     if context.log_format == "json":
         context.log().error(text, command=context.via)
     else:
@@ -185,8 +192,17 @@ def run(argv: list[str]) -> int:
     return code
 
 
+def _stand_in() -> None:
+    """Where a caller closed stdin, stdout or stderr, the null device: else the ledger's files would get their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
 def main() -> NoReturn:
     """The `gatebook` script: run, flush, and leave without tearing the interpreter down (1 to 2 ms a call)."""
+    _stand_in()
     code = run(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -107,10 +107,9 @@ def _recorded(
 
     def whole(world: World) -> list[Proposal]:
         nonlocal wrote
-        imports = adopt(file, file.read(), world, at)
-        circuits = circuits_in(world)
-        if imports:
-            circuits = file.read() or {}
+        stated = file.read()
+        imports = adopt(file, stated, world, at)
+        circuits = (stated or {}) if imports else circuits_in(world)
         proposals = [*imports, *decide(world, circuits)]
         wrote = bool(proposals)
         return proposals

@@ -49,6 +49,7 @@ class Ledger:
         self.id = ledger_id_of(genesis.envelope) if genesis else ""
         self._memory = home.HeadMemory(self.id) if genesis else None
         self._checked = False
+        self._last: tuple[int, bytes] | None = None
         store.guard(self._before, self._after)
 
     def transact(
@@ -98,12 +99,23 @@ class Ledger:
             )
 
     def _before(self, reader: Reader, _events: Sequence[Event]) -> None:
-        # Under the lock, so once per open handle is not enough: another process may have moved both on.
+        # Under the lock. The memory file once a handle; then what this handle itself wrote last.
         if not self._checked:
             self.check_memory(reader)
             self._checked = True
+        elif self._last is not None:
+            head = reader.head()
+            if (head.seq, head.hash) == self._last:
+                return
+            event = reader.event(self._last[0])
+            if event is None or event.hash != self._last[1]:
+                raise Refused(
+                    f"{self.path}: event {self._last[0]} was written here and is gone (verdict truncated: the file "
+                    "was replaced while open): run `gatebook verify`"
+                )
 
     def _after(self, last: Event) -> None:
+        self._last = (last.seq, last.hash)
         self.remember(last.seq, last.hash)
 
     def remember(self, seq: int, hash: bytes) -> None:
@@ -161,15 +173,20 @@ def find(start: str | None = None) -> str | None:
     here = os.path.abspath(start or os.getcwd())
     while True:
         for place in (os.path.join(here, FOLDER), os.path.join(here, ".git", FOLDER)):
-            if os.path.lexists(os.path.join(place, "ledger.db")):
+            if _holds_ledger(place):
                 return place
         linked = _common_dir(os.path.join(here, ".git"))
-        if linked and os.path.lexists(os.path.join(linked, FOLDER, "ledger.db")):
+        if linked and _holds_ledger(os.path.join(linked, FOLDER)):
             return os.path.join(linked, FOLDER)
         parent = os.path.dirname(here)
         if parent == here:
             return None
         here = parent
+
+
+def _holds_ledger(folder: str) -> bool:
+    """Whether `folder` is a ledger's; one whose database is gone still is, so that no outer ledger takes its place."""
+    return any(os.path.lexists(os.path.join(folder, name)) for name in ("ledger.db", "ledger.lock"))
 
 
 def _common_dir(git: str) -> str | None:
@@ -257,6 +274,7 @@ def create_ledger(
     try:
         if os.path.islink(folder) or (os.path.exists(folder) and not os.path.isdir(folder)):
             raise Refused(f"{folder}: a link or a file stands where the ledger's directory would be")
+        _check_not_lost(folder)
         os.makedirs(folder, 0o700, exist_ok=True)
         lock = os.open(
             os.path.join(folder, "ledger.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
@@ -277,17 +295,34 @@ def create_ledger(
     return opened, made
 
 
+def _check_not_lost(folder: str) -> None:
+    """Raise Refused when a ledger that this machine trusts stood here and its database is gone or empty.
+
+    With its whole directory gone, a new ledger may be made; with the rest still here, it was lost.
+    """
+    path = os.path.join(folder, "ledger.db")
+    if not os.path.lexists(os.path.join(folder, "ledger.lock")):
+        return
+    lost = home.trusted_id(folder)
+    if lost is not None and not (os.path.lexists(path) and os.path.getsize(path)):
+        raise Refused(
+            f"{path}: is missing or empty, and ledger {lost} stood here: restore a backup, "
+            f"or move {folder} away to begin a new ledger"
+        )
+
+
 def _create_database(folder: str, origin: Origin, extra: dict[str, object], now: Callable[[], int]) -> bool:
     path = os.path.join(folder, "ledger.db")
     if os.path.exists(path) and os.path.getsize(path):
-        probe = connect(path)
         try:
-            if probe.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
-                return False
+            probe = connect(path)
+            try:
+                if probe.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
+                    return False
+            finally:
+                probe.close()
         except apsw.Error as error:
             raise explain(error, path) from None
-        finally:
-            probe.close()
     before = os.umask(0o077)
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
@@ -296,18 +331,21 @@ def _create_database(folder: str, origin: Origin, extra: dict[str, object], now:
             handle = os.open(ignore, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             os.write(handle, GITIGNORE)
             os.close(handle)
-        connection = connect(path, create=True)
         try:
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("BEGIN IMMEDIATE")
-            create_schema(connection)
-            _write_genesis(connection, origin, extra, now)
-            # Crash before this line: an empty file that the next `init` fills; keys of no ledger, never used.
-            connection.execute("COMMIT")
+            connection = connect(path, create=True)
+            try:
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("BEGIN IMMEDIATE")
+                create_schema(connection)
+                _write_genesis(connection, origin, extra, now)
+                # Crash before this line: an empty file that the next `init` fills; keys of no ledger, never used.
+                connection.execute("COMMIT")
+            finally:
+                connection.close()
         except apsw.Error as error:
             raise explain(error, path) from None
-        finally:
-            connection.close()
+        # What stood here before (a rubric, say) may have been made under a looser umask; a ledger is private.
+        os.chmod(folder, 0o700)
     finally:
         os.umask(before)
     return True
@@ -353,7 +391,9 @@ def trust(folder: str, *, now: Callable[[], int] = clock.now_us) -> Ledger:
     """Accept a found ledger on this machine, its present head included.
 
     Raises:
-        Refused: it is not a private real directory, or git tracks it. Usage, Tampered: no ledger there.
+        Refused: it is not a private real directory, git tracks it, or this machine saw a later head of it:
+            `resume --as-successor` is the way back then, because it voids what was open.
+        Usage, Tampered: no ledger there.
     """
     if not os.path.lexists(os.path.join(folder, "ledger.db")) and os.path.lexists(
         os.path.join(folder, FOLDER, "ledger.db")
@@ -365,6 +405,10 @@ def trust(folder: str, *, now: Callable[[], int] = clock.now_us) -> Ledger:
     opened = open_ledger(folder, now=now)
     if not opened.id:
         raise Tampered(f"{folder}: has no genesis event", verdict="nothing-to-verify")
+    try:
+        opened.check_memory(opened.store.reader())
+    except Tampered:
+        pass  # the memory itself is damaged: accepting the ledger anew mends it
     home.remember_ledger(opened.id, folder, clock.format_us(now()))
     opened.adopt_head()
     return opened

@@ -21,12 +21,17 @@ if TYPE_CHECKING:
 _HEAD_BYTES = 20 + 1 + 64 + 1
 
 
-def state_dir() -> str:
-    """`$XDG_STATE_HOME/gatebook`, made 0700 when missing."""
+def state_path() -> str:
+    """`$XDG_STATE_HOME/gatebook`, whether it is there or not."""
     root = os.environ.get("XDG_STATE_HOME") or ""
     if not os.path.isabs(root):  # the XDG base directory rules: a relative value is ignored
         root = os.path.join(os.path.expanduser("~"), ".local", "state")
-    folder = os.path.join(root, "gatebook")
+    return os.path.join(root, "gatebook")
+
+
+def state_dir() -> str:
+    """`$XDG_STATE_HOME/gatebook`, made 0700 when missing."""
+    folder = state_path()
     if not os.path.isdir(folder):
         os.makedirs(folder, 0o700, exist_ok=True)
     return folder
@@ -38,7 +43,8 @@ class HeadMemory:
     __slots__ = ("_handle", "path")
 
     def __init__(self, ledger_id: str) -> None:
-        self.path = os.path.join(state_dir(), "heads", ledger_id)
+        # Only named here: a home that cannot be written keeps nobody from reading or appending.
+        self.path = os.path.join(state_path(), "heads", ledger_id)
         self._handle = -1
 
     def read(self) -> tuple[int, bytes] | None:
@@ -56,6 +62,8 @@ class HeadMemory:
             raise Refused(
                 f"{self.path}: {error.strerror}: this machine's memory of the ledger cannot be read"
             ) from None
+        if not raw.strip(b"\0"):
+            return None  # a crash, or a full disk, between making the file and filling it
         try:
             if len(raw) != _HEAD_BYTES or raw[-1:] != b"\n" or raw[20:21] != b" " or not raw[:20].isdigit():
                 raise ValueError
@@ -72,6 +80,7 @@ class HeadMemory:
             try:
                 self._handle = os.open(self.path, flags, 0o600)
             except FileNotFoundError:
+                state_dir()
                 os.makedirs(os.path.dirname(self.path), 0o700, exist_ok=True)
                 self._handle = os.open(self.path, flags, 0o600)
         os.pwrite(self._handle, b"%020d %s\n" % (seq, hash.hex().encode()), 0)
@@ -89,18 +98,29 @@ def known_ledgers() -> dict[str, dict[str, object]]:
     Raises:
         Invalid: the file is there but is not such an object.
     """
-    path = os.path.join(state_dir(), "ledgers.json")
+    path = os.path.join(state_path(), "ledgers.json")
     try:
         with open(path, "rb") as file:
             raw = file.read()
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        raise Refused(f"{path}: {error.strerror}: cannot tell which ledgers this machine trusts") from None
     found: dict[str, dict[str, object]] = {}
     for ledger_id, entry in parse_object(raw, what=path).items():
         if not isinstance(entry, dict):
             raise Invalid(f"{path}: the entry of {ledger_id} must be an object: mend or remove it")
         found[ledger_id] = entry
     return found
+
+
+def _path_text(folder: str) -> str:
+    return os.fsencode(os.path.realpath(folder)).decode("utf-8", "backslashreplace")
+
+
+def _paths(entry: dict[str, object]) -> list[str]:
+    paths = entry.get("paths")
+    return [text for text in paths if isinstance(text, str)] if isinstance(paths, list) else []
 
 
 def remember_ledger(ledger_id: str, folder: str, when: str) -> None:
@@ -112,8 +132,14 @@ def remember_ledger(ledger_id: str, folder: str, when: str) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = known_ledgers()
-        paths = [text for text in (known.get(ledger_id, {}).get("paths") or []) if isinstance(text, str)]  # type: ignore[attr-defined]
-        path = os.fsencode(os.path.realpath(folder)).decode("utf-8", "backslashreplace")
+        path = _path_text(folder)
+        for other in list(known):
+            if other != ledger_id and path in _paths(known[other]):
+                # One path, one ledger: what stood there before was deleted or moved away.
+                known[other]["paths"] = [text for text in _paths(known[other]) if text != path]
+                if not known[other]["paths"]:
+                    del known[other]
+        paths = _paths(known.get(ledger_id, {}))
         if path not in paths:
             paths.append(path)
         known[ledger_id] = {"paths": paths, "trusted_at": when}
@@ -124,10 +150,9 @@ def remember_ledger(ledger_id: str, folder: str, when: str) -> None:
 
 def trusted_id(folder: str) -> str | None:
     """The id of the ledger that this user trusted at `folder`, or None."""
-    path = os.fsencode(os.path.realpath(folder)).decode("utf-8", "backslashreplace")
+    path = _path_text(folder)
     for ledger_id, entry in known_ledgers().items():
-        paths = entry.get("paths")
-        if isinstance(paths, list) and path in paths:
+        if path in _paths(entry):
             return ledger_id
     return None
 
@@ -175,23 +200,23 @@ def _tracked(folder: str) -> bool:
         try:
             info = os.stat(index)
         except OSError:
-            return False
-        seen = os.path.join(state_dir(), "git", f"{info.st_dev:x}-{info.st_ino:x}")
+            continue
+        seen = os.path.join(state_path(), "git", f"{info.st_dev:x}-{info.st_ino:x}")
         mark = f"{info.st_mtime_ns} {info.st_size} {folder}\n".encode("utf-8", "surrogateescape")
         try:
             with open(seen, "rb") as file:
                 if file.read() == mark:
-                    return False
+                    continue
         except OSError:
             pass
         if _in_index(tree, folder, index):
             return True
         try:
+            state_dir()
             os.makedirs(os.path.dirname(seen), 0o700, exist_ok=True)
             write_whole(seen, mark)
         except OSError:
             pass  # only a cache: the index is read again next time
-        return False
     return False
 
 
@@ -199,8 +224,10 @@ def _in_index(tree: str, folder: str, index: str) -> bool:
     with open(index, "rb") as file:
         raw = file.read()
     name = os.fsencode(os.path.relpath(folder, tree)) + b"/"
-    # Versions 2 and 3 hold each path whole; version 4 shortens them, so git must be asked.
-    if raw[:4] == b"DIRC" and raw[4:8] in (b"\0\0\0\2", b"\0\0\0\3") and name not in raw:
+    # Versions 2 and 3 hold each path whole; version 4 shortens them, and the extension `link` says that a
+    # shared index holds more: then git must be asked.
+    whole = raw[:4] == b"DIRC" and raw[4:8] in (b"\0\0\0\2", b"\0\0\0\3") and b"link" not in raw
+    if whole and name not in raw:
         return False
     import subprocess
 
@@ -213,11 +240,12 @@ def _in_index(tree: str, folder: str, index: str) -> bool:
 
 def keys_dir(ledger_id: str) -> str:
     """Where this machine keeps the ledger's private keys."""
-    return os.path.join(state_dir(), "keys", ledger_id)
+    return os.path.join(state_path(), "keys", ledger_id)
 
 
 def write_key(ledger_id: str, name: str, seed: bytes) -> None:
     """Keep a 32-byte Ed25519 seed as `name`, 0600; an existing one is never replaced (FileExistsError)."""
+    state_dir()
     folder = keys_dir(ledger_id)
     os.makedirs(folder, 0o700, exist_ok=True)
     handle = os.open(

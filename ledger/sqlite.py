@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from _thread import allocate_lock
+from _thread import RLock
 
 import apsw
 from blake3 import blake3
@@ -147,81 +147,80 @@ def create_schema(connection: apsw.Connection) -> None:
 
 
 class SQLiteReader:
-    """Reads through one connection; inside a transaction it sees the head the drafts will follow."""
+    """Reads through a store's connection; `inside` a transaction it sees the head the drafts will follow."""
 
-    __slots__ = ("_connection", "_head", "_snapshots", "clock")
+    __slots__ = ("_head", "_inside", "_snapshots", "_store", "clock")
 
-    def __init__(self, connection: apsw.Connection, now: int) -> None:
-        self._connection = connection
+    def __init__(self, store: SQLiteStore, now: int, *, inside: bool = False) -> None:
+        self._store = store
+        self._inside = inside
         self.clock = now
         self._head: Head | None = None
         self._snapshots: list[tuple[str, int, str, bytes]] = []
 
+    def _events(self, rest: str, *values: object) -> list[Event]:
+        # Through the store, whose mutex keeps other threads' unfinished transactions out of sight.
+        rows = self._store.query(f"SELECT {COLUMNS} FROM events {rest}", values)
+        return [Event(*row) for row in rows]  # type: ignore[arg-type]
+
     def head(self) -> Head:
         """The last event's place."""
-        if self._head is None:
-            row = self._connection.execute(
-                f"SELECT {COLUMNS} FROM events ORDER BY seq DESC LIMIT 1"
-            ).fetchone()
-            self._head = head_of(Event(*row)) if row else Head()
-        return self._head
+        if self._head is not None:
+            return self._head
+        last = self._events("ORDER BY seq DESC LIMIT 1")
+        head = head_of(last[0]) if last else Head()
+        if self._inside:
+            self._head = head
+        return head
 
     def version(self, stream: str) -> int:
         """The version of `stream`, 0 when it has no event."""
-        row = self._connection.execute(
-            "SELECT max(version) FROM events WHERE stream = ?", (stream,)
-        ).fetchone()
-        return (row and row[0]) or 0
+        version = self._store.query("SELECT max(version) FROM events WHERE stream = ?", (stream,))[0][0]
+        return version if isinstance(version, int) else 0
 
     def stream(self, stream: str, after: int = 0, upto: int | None = None) -> list[Event]:
         """The events of `stream` with after < version <= upto, in order."""
-        rows = self._connection.execute(
-            f"SELECT {COLUMNS} FROM events WHERE stream = ? AND version > ? AND version <= ? ORDER BY version",
-            (stream, after, 2**62 if upto is None else upto),
+        last = 2**62 if upto is None else upto
+        return self._events(
+            "WHERE stream = ? AND version > ? AND version <= ? ORDER BY version", stream, after, last
         )
-        return [Event(*row) for row in rows]
 
     def event(self, seq: int) -> Event | None:
         """The event with that number."""
-        row = self._connection.execute(f"SELECT {COLUMNS} FROM events WHERE seq = ?", (seq,)).fetchone()
-        return Event(*row) if row else None
+        found = self._events("WHERE seq = ?", seq)
+        return found[0] if found else None
 
     def by_key(self, key: str) -> Event | None:
         """The event that carries this idempotency key."""
-        row = self._connection.execute(
-            f"SELECT {COLUMNS} FROM events WHERE idempotency_key = ?", (key,)
-        ).fetchone()
-        return Event(*row) if row else None
+        found = self._events("WHERE idempotency_key = ?", key)
+        return found[0] if found else None
 
     def streams(self, kind: str) -> list[str]:
         """The names of all streams of one kind, sorted; cost of those streams' index entries."""
-        rows = self._connection.execute(
+        rows = self._store.query(
             "WITH RECURSIVE names(name) AS (SELECT min(stream) FROM events WHERE stream >= ?1 AND stream < ?2 "
             "UNION ALL SELECT (SELECT min(stream) FROM events WHERE stream > name AND stream < ?2) FROM names "
             "WHERE name IS NOT NULL) SELECT name FROM names WHERE name IS NOT NULL",
             (f"{kind}/", f"{kind}0"),
         )
-        return [row[0] for row in rows]
+        return [str(row[0]) for row in rows]
 
     def of_type(self, name: str, limit: int, before: int = 2**62) -> list[Event]:
         """The last `limit` events of one type before `before`, newest first."""
-        rows = self._connection.execute(
-            f"SELECT {COLUMNS} FROM events WHERE type = ? AND seq < ? ORDER BY seq DESC LIMIT ?",
-            (name, before, limit),
-        )
-        return [Event(*row) for row in rows]
+        return self._events("WHERE type = ? AND seq < ? ORDER BY seq DESC LIMIT ?", name, before, limit)
 
     def snapshot(self, stream: str, fold: str, upto: int | None = None) -> tuple[int, bytes] | None:
         """(version, state) of the newest snapshot this fold made whose event stands in the chain with that hash."""
-        row = self._connection.execute(
+        rows = self._store.query(
             "SELECT s.version, s.hash, s.state, s.digest FROM snapshots s JOIN events e "
             "ON e.stream = s.stream AND e.version = s.version AND e.hash = s.hash "
             "WHERE s.stream = ? AND s.version <= ? AND s.fold = ? ORDER BY s.version DESC LIMIT 1",
             (stream, 2**62 if upto is None else upto, fold),
-        ).fetchone()
-        if row is None or snapshot_digest(stream, row[0], row[1], fold, row[2]) != row[3]:
-            return None
-        return row[0], row[2]
+        )
+        for version, hash, state, digest in rows:
+            if snapshot_digest(stream, version, hash, fold, state) == digest:  # type: ignore[arg-type]
+                return version, state  # type: ignore[return-value]
+        return None
 
     def save_snapshot(self, stream: str, version: int, fold: str, state: bytes) -> None:
         """Keep `state` together with what this transaction appends."""
@@ -230,14 +229,11 @@ class SQLiteReader:
     def write_snapshots(self) -> None:
         """Insert what `save_snapshot` collected, after the events are in."""
         for stream, version, fold, state in self._snapshots:
-            row = self._connection.execute(
-                "SELECT hash FROM events WHERE stream = ? AND version = ?", (stream, version)
-            ).fetchone()
-            if row:
-                digest = snapshot_digest(stream, version, row[0], fold, state)
-                self._connection.execute(
+            for event in self.stream(stream, after=version - 1, upto=version):
+                digest = snapshot_digest(stream, version, event.hash, fold, state)
+                self._store.query(
                     "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?)",
-                    (stream, version, row[0], fold, state, digest),
+                    (stream, version, event.hash, fold, state, digest),
                 )
 
 
@@ -253,7 +249,8 @@ class SQLiteStore:
         self.path = path
         self.folder = os.path.dirname(path)
         self._now = now
-        self._mutex = allocate_lock()
+        # Reentrant: `decide` and `then` may read through the store that is writing.
+        self._mutex = RLock()
         self._pid = os.getpid()
         self._readonly = readonly
         self._lock = -1
@@ -353,7 +350,7 @@ class SQLiteStore:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
+            signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
 
     def _poll_for_lock(self) -> None:
         deadline = time.monotonic() + LOCK_SECONDS
@@ -367,7 +364,7 @@ class SQLiteStore:
             f"{self.folder}: another process has held the ledger for {LOCK_SECONDS:.0f} s; call again"
         )
 
-    def _check_files(self) -> None:
+    def _check_files(self, outcome: str) -> None:
         """The files we hold open must still be the ones that have the names, or what we write is lost."""
         now = self._identities()
         if self._files[1:] == (None, None):
@@ -375,7 +372,7 @@ class SQLiteStore:
         if now != self._files:
             raise Tampered(
                 f"{self.path}: the file, its -wal or its -shm was removed or replaced while open; "
-                "nothing was written: run `gatebook verify`",
+                f"{outcome}: run `gatebook verify`",
                 verdict="truncated",
             )
 
@@ -388,12 +385,14 @@ class SQLiteStore:
         then: Callable[[], None] | None = None,
     ) -> Recorded:
         """Append what `decide` returns: durable when this returns, all of it or nothing (see `Store`)."""
+        self._usable()  # before the mutex: after a fork it may be held by a thread that is not here
         with self._mutex:
             connection = self._usable()
-            self._take_lock()
             try:
-                self._check_files()
+                self._take_lock()
+                self._check_files("nothing was written")
                 done = self._write(connection, decide, origin, clock_jump)
+                self._check_files("what was just written may be lost, so it is not acknowledged")
                 # Crash here: the events are durable, the head memory is one step behind: harmless.
                 if not done.replayed and done.events and self._after_commit is not None:
                     self._after_commit(done.events[-1])
@@ -402,7 +401,8 @@ class SQLiteStore:
             except apsw.Error as error:
                 raise explain(error, self.path) from None
             finally:
-                fcntl.flock(self._lock, fcntl.LOCK_UN)
+                if self._lock >= 0:
+                    fcntl.flock(self._lock, fcntl.LOCK_UN)
             self._checkpoint(connection)
             return done
 
@@ -415,7 +415,7 @@ class SQLiteStore:
     ) -> Recorded:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            reader = SQLiteReader(connection, self._now())
+            reader = SQLiteReader(self, self._now(), inside=True)
             drafts = decide(reader)
             done = prepare(drafts, reader, origin, self.artifact, clock_jump=clock_jump)
             if done.replayed or not done.events:
@@ -473,26 +473,18 @@ class SQLiteStore:
 
     def reader(self) -> SQLiteReader:
         """A reader outside any transaction: each call sees the latest commit."""
-        return SQLiteReader(self._usable(), self._now())
+        self._usable()
+        return SQLiteReader(self, self._now())
 
     def head(self) -> Head:
         """The last event's place, `Head()` when there is none."""
-        with self._mutex:
-            try:
-                return self.reader().head()
-            except apsw.Error as error:
-                raise explain(error, self.path) from None
+        return self.reader().head()
 
     def rows(self, start: int = 1, stop: int | None = None, size: int = PAGE) -> Iterator[list[Row]]:
         """Pages of the six stored columns with start <= seq < stop, in order; no transaction is held between pages."""
         last = 2**62 if stop is None else stop
         while start < last:
-            with self._mutex:
-                try:
-                    cursor = self._usable().execute(_PAGE_SQL, (start, last, size))
-                    page: list[Row] = cursor.fetchall()  # type: ignore[assignment]
-                except apsw.Error as error:
-                    raise explain(error, self.path) from None
+            page: list[Row] = self.query(_PAGE_SQL, (start, last, size))  # type: ignore[assignment]
             if not page:
                 return
             yield page
@@ -505,7 +497,8 @@ class SQLiteStore:
                 yield Event(*row)
 
     def query(self, sql: str, values: Sequence[object] = ()) -> list[tuple[object, ...]]:
-        """Rows of a read-only statement over `events`; errors as this module's."""
+        """Rows of a statement; errors as this module's. Waits while another thread's transaction runs."""
+        self._usable()
         with self._mutex:
             try:
                 return self._usable().execute(sql, tuple(values)).fetchall()

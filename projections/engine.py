@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ledger.canonical import encode
+from ledger.canonical import canonical
 from ledger.errors import Invalid, Refused, Tampered
 from ledger.event import Draft
 from projections.fact import Fact, Law, Unlawful
@@ -142,11 +142,12 @@ def fact_of(event: Event, artifact: Callable[[Event], bytes | None] | None = Non
 
 
 def encode_data(data: msgspec.Struct, name: str) -> bytes:
-    """A struct as canonical bytes: msgspec's sorted order is JCS' wherever the text is all ASCII and has no float."""
-    raw = msgspec.json.encode(data, order="sorted")
-    if raw.isascii():
-        return raw
-    return encode(msgspec.to_builtins(data), what=name, floats=False)
+    """A struct as canonical bytes; msgspec's own order, escapes and integers are not always JCS.
+
+    Raises:
+        Invalid: an integer outside ±(2^53-1), a float, depth over 64.
+    """
+    return canonical(msgspec.json.encode(data), what=name, floats=False)
 
 
 def _stream_kind(stream: str, name: str) -> ModuleType:

@@ -6,12 +6,13 @@ ledger and the count goes into the next one (contract page ledger; DESIGN, Decid
 
 from __future__ import annotations
 
+import fcntl
 import os
 
 from blake3 import blake3
 
 from ledger.canonical import encode
-from ledger.clock import SECOND, format_us
+from ledger.clock import DAY, SECOND, format_us
 from ledger.errors import GatebookError
 from ledger.event import Draft
 
@@ -44,15 +45,35 @@ def suppressed(ledger: Ledger) -> int:
         return 0
 
 
-def _count_one(ledger: Ledger) -> None:
+def _change_count(ledger: Ledger, by: int) -> None:
+    """Add one to the counter, or take off what an event now carries; a counter that cannot be written is left."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        handle = os.open(
-            _counter(ledger), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
+        handle = os.open(_counter(ledger), flags, 0o600)
     except OSError:
         return
-    os.write(handle, b".")  # one byte a refusal: appends of many processes add up without a lock
-    os.close(handle)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if by > 0:
+            os.write(handle, b"." * by)  # its size is the count: nothing to parse, nothing to get wrong
+        else:
+            os.ftruncate(handle, max(0, os.fstat(handle).st_size + by))
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
+
+
+def _too_many(reader: Reader, today: str) -> bool:
+    """Whether the 100th last refusal, of yesterday's stream too, is less than a minute away (either way: clocks run back)."""
+    back = A_MINUTE
+    for name in (today, f"refusal/{format_us(reader.clock - DAY)[:10]}"):
+        version = reader.version(name)
+        if version >= back:
+            oldest = reader.stream(name, after=version - back, upto=version - back + 1)
+            return bool(oldest) and abs(reader.clock - oldest[0].clock) < 60 * SECOND
+        back -= version
+    return False
 
 
 def record_refusal(
@@ -79,26 +100,30 @@ def record_refusal(
 
     def decide(reader: Reader) -> Sequence[Draft]:
         name = f"refusal/{format_us(reader.clock)[:10]}"
-        version = reader.version(name)
-        if version >= A_MINUTE:
-            oldest = reader.stream(name, after=version - A_MINUTE, upto=version - A_MINUTE + 1)
-            if oldest and reader.clock - oldest[0].clock < 60 * SECOND:
-                return []
+        data.pop("suppressed", None)
+        if _too_many(reader, name):
+            return []
         waiting = suppressed(ledger)
         if waiting:
             data["suppressed"] = waiting
         return [Draft(name, as_type, encode(data, what=as_type, floats=False), correlation=correlation)]
 
+    def counted() -> None:
+        # Under the ledger's lock still, so no other refusal carries the same count. Crash here: it is told twice.
+        waiting = data.get("suppressed")
+        if isinstance(waiting, int):
+            _change_count(ledger, -waiting)
+
     try:
-        done = ledger.transact(decide, origin)
+        done = ledger.transact(decide, origin, then=counted)
     except GatebookError:
-        _count_one(ledger)  # the refusal itself stands; that it is missing from the log is counted and shown
+        _change_count(
+            ledger, 1
+        )  # the refusal itself stands; that it is missing from the log is counted and shown
         return None
     if not done.events:
-        _count_one(ledger)
+        _change_count(ledger, 1)
         return None
-    if "suppressed" in data:
-        os.unlink(_counter(ledger))
     return done.events[0]
 
 

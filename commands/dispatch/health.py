@@ -7,6 +7,7 @@ another tool may have written it since.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 
 from commands.dispatch.healthfile import parse_health, render
@@ -33,10 +34,27 @@ def default_state() -> str:
     return os.path.join(state_dir(), "provider-health.json")
 
 
+def _read(path: str) -> bytes:
+    # O_NONBLOCK: a FIFO given as the state file must not hang the step (under the ledger's lock).
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise Refused(f"{path}: not a regular file, left as it is: not a health file")
+        parts, size = [], 0
+        while size <= MAX_FILE and (part := os.read(handle, MAX_FILE + 1 - size)):
+            parts.append(part)
+            size += len(part)
+        return b"".join(parts)
+    finally:
+        os.close(handle)
+
+
 class HealthFile:
     """The JSON file at `path` and the ledger behind it; `raw` is what the file held when it was last read."""
 
     def __init__(self, path: str | None, context: Context) -> None:
+        if path == "":
+            raise Usage("--state must not be empty")
         self.path = os.path.realpath(path or default_state())
         self._context = context
         self._named = context.ledger_given is not None
@@ -65,8 +83,7 @@ class HealthFile:
             Refused: it cannot be read or is not such a file; it is left byte for byte.
         """
         try:
-            with open(self.path, "rb") as file:
-                self.raw = file.read(MAX_FILE + 1)
+            self.raw = _read(self.path)
         except FileNotFoundError:
             self.raw = None
             return None
