@@ -72,17 +72,11 @@ def render_document(value: Any) -> bytes:
     return (json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2) + "\n").encode("utf-8")
 
 
-def parse_time(text: object) -> Any:
-    """The moment that an ISO text with a zone names (`datetime`, aware), or None for anything else."""
-    from datetime import datetime
+def moment_of(text: object) -> int | None:
+    """The moment that an ISO text with a zone names (us since 1970), or None for anything else."""
+    from projections.times import parse_time
 
-    if not isinstance(text, str):
-        return None
     try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None or moment.utcoffset() is None:
-            return None
-        moment.timestamp()
-    except (ValueError, OverflowError):
+        return parse_time(text)
+    except Invalid:
         return None
-    return moment

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from commands.plan_runs.documents import parse_document, parse_time
+from commands.plan_runs.documents import moment_of, parse_document
 from commands.plan_runs.rooted import MissingFileError, read_file
 from ledger.errors import Invalid, Refused
 
@@ -86,7 +86,7 @@ def _fault(fields: dict[str, Any]) -> str | None:
         return f"session_id is {session!r}, not an id"
     if not isinstance(fields.get("owner_kind"), str) or not fields["owner_kind"]:
         return f"owner_kind is {fields.get('owner_kind')!r}, not a kind of owner"
-    if parse_time(fields.get("created_at")) is None:
+    if moment_of(fields.get("created_at")) is None:
         return f"created_at is {fields.get('created_at')!r}, not an ISO time with a zone"
     digest = fields.get("plan_digest")
     if not isinstance(digest, str) or len(digest) != 64 or not _HEX.issuperset(digest):
@@ -103,7 +103,7 @@ def _stamp_fault(fields: dict[str, Any]) -> str | None:
         return None
     if len(present) != len(_STAMP):
         return f"its preparation has only {', '.join(present)}"
-    if parse_time(fields["results_prepared_at"]) is None:
+    if moment_of(fields["results_prepared_at"]) is None:
         return f"results_prepared_at is {fields['results_prepared_at']!r}, not an ISO time with a zone"
     count = fields["results_archive_count"]
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
@@ -161,7 +161,7 @@ def is_approved(item: dict[str, Any]) -> bool:
 
 def approved_keys(plan: dict[str, Any]) -> list[str]:
     """The result keys of exactly the approved and swapped items, in plan order."""
-    from commands.plan_runs.result_keys import result_key
+    from projections.result_keys import result_key
 
     return [
         result_key(item["course_id"], item["assignment_id"]) for item in plan["items"] if is_approved(item)

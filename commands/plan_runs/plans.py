@@ -5,15 +5,14 @@ Nothing here repairs a plan. Every refusal names the item, the field and both va
 
 from __future__ import annotations
 
-from commands.plan_runs.documents import parse_document, parse_time, render_document
-from commands.plan_runs.result_keys import identity_text, result_key
+from commands.plan_runs.documents import moment_of, parse_document, render_document
 from ledger.errors import Invalid
 from projections.approval_grammar import is_skill_name
+from projections.result_keys import identity_text, result_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
     from typing import Any
 
 PLAN = "plan.json"
@@ -28,10 +27,10 @@ class StalePlanError(Invalid):
     next_step = NEXT_STEP
 
 
-def validate_plan(plan: Any, *, now: datetime | None = None, require_current: bool = False) -> dict[str, Any]:
+def validate_plan(plan: Any, *, now: int | None = None, require_current: bool = False) -> dict[str, Any]:
     """`plan` itself when it is valid (contract: Rules of a valid plan), else `StalePlanError`.
 
-    `require_current` also wants `now` (aware; the clock when not given) before `expires_at`.
+    `require_current` also wants `now` (us since 1970; the clock when not given) before `expires_at`.
     """
     if not isinstance(plan, dict):
         raise StalePlanError(f"plan: is a {_kind(plan)}, not an object")
@@ -51,8 +50,8 @@ def validate_plan(plan: Any, *, now: datetime | None = None, require_current: bo
     return plan
 
 
-def _moment(plan: dict[str, Any], field: str) -> datetime:
-    moment: datetime | None = parse_time(plan.get(field))
+def _moment(plan: dict[str, Any], field: str) -> int:
+    moment = moment_of(plan.get(field))
     if moment is None:
         raise StalePlanError(f"plan: {field} is {plan.get(field)!r}, not an ISO time with a zone")
     return moment
@@ -77,14 +76,15 @@ def _validate_item(item: Any, place: int) -> None:
         )
 
 
-def _check_current(text: str, expires: datetime, now: datetime | None) -> None:
-    if now is None:
-        from datetime import UTC
-        from datetime import datetime as clock
+def _check_current(text: str, expires: int, now: int | None) -> None:
+    from projections.times import print_time
 
-        now = clock.now(UTC)
+    if now is None:
+        from ledger.clock import now_us
+
+        now = now_us()
     if now >= expires:
-        raise StalePlanError(f"plan: expires_at {text} has passed, it is {now.isoformat()}")
+        raise StalePlanError(f"plan: expires_at {text} has passed, it is {print_time(now)}")
 
 
 def validate_plan_assignments(
@@ -92,7 +92,7 @@ def validate_plan_assignments(
     assignments: Any,
     *,
     run_dir: str | None = None,
-    now: datetime | None = None,
+    now: int | None = None,
     require_current: bool = False,
     resolve: Callable[[dict[str, Any]], str] | None = None,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:

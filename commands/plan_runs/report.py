@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from commands.plan_runs.documents import parse_time
-from commands.plan_runs.result_keys import result_key
+from commands.plan_runs.documents import moment_of
+from projections.result_keys import result_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from datetime import datetime
     from typing import Any
 
 REPORT = "REPORT.md"
 URGENT = "🔥 URGENT"
 NOT_URGENT = "✅ No urgent items in next 24h"
 NEXT_STEP = "## Next step"
+_DAY = 86_400_000_000
 _DONE_STATES = ("submitted", "graded")
 _SECTIONS = (
     ("submitted", "Submitted"),
@@ -56,20 +56,18 @@ class ReportItem:
         notes = self.result.get("notes")
         return notes if isinstance(notes, str) else ""
 
-    def is_urgent(self, now: datetime) -> bool:
+    def is_urgent(self, now: int) -> bool:
         """Overdue or due within 24 hours of `now`, and not handed in as far as Canvas was last read."""
-        from datetime import timedelta
-
         metadata = self.result.get("metadata")
         state = self.item.get("live_state")
         if self.result["status"] == "submitted" and isinstance(metadata, dict):
             state = metadata.get("canvas_workflow_state")
-        due = parse_time(self.item.get("due_at") or self.assignment.get("due_at"))
-        return due is not None and state not in _DONE_STATES and due <= now + timedelta(hours=24)
+        due = moment_of(self.item.get("due_at") or self.assignment.get("due_at"))
+        return due is not None and state not in _DONE_STATES and due <= now + _DAY
 
 
-def render_report(items: list[ReportItem], now: datetime) -> bytes:
-    """The report's bytes; the same items and `now` (aware) always give the same."""
+def render_report(items: list[ReportItem], now: int) -> bytes:
+    """The report's bytes; the same items and `now` (us since 1970) always give the same."""
     urgent = [each for each in items if each.is_urgent(now)]
     errors = [each for each in items if each.result["status"] == "error"]
     blocks = [_urgent_block(urgent, now)]
@@ -99,14 +97,14 @@ def begins_with_urgent_block(raw: bytes) -> bool:
     return first in (URGENT, NOT_URGENT)
 
 
-def _urgent_block(urgent: list[ReportItem], now: datetime) -> str:
+def _urgent_block(urgent: list[ReportItem], now: int) -> str:
     if not urgent:
         return NOT_URGENT
     lines = [URGENT, ""]
     for each in urgent:
         due = each.item.get("due_at") or each.assignment.get("due_at")
-        moment = parse_time(due)
-        when = "overdue since" if moment < now else "due"
+        moment = moment_of(due)
+        when = "overdue since" if moment is not None and moment < now else "due"
         lines.append(f"- {each.title}: {when} {due}; now {each.result['status']}")
     return "\n".join(lines)
 

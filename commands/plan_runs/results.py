@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from commands.plan_runs.documents import parse_document, parse_time, render_document
-from commands.plan_runs.result_keys import identity_text
+from commands.plan_runs.documents import moment_of, parse_document, render_document
 from commands.plan_runs.rooted import MissingFileError, read_file, write_file
 from ledger.errors import Invalid, Refused
+from projections.result_keys import identity_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ _LOG_LIMIT = 4 << 20
 _VAGUE = frozenset(
     ("", "-", "n/a", "na", "none", "null", "tbd", "todo", "fixme", "error", "skipped", "unknown", "see above")
 )
+_CLOCK_DIFFERENCE = 120_000_000  # us
 _POLICIES = ("keep_highest", "keep_latest", "keep_average")
 
 
@@ -33,9 +34,9 @@ class ResultRuleError(Invalid):
 
 
 class Consumption:
-    """One recorded use of a receipt for an outside mutation, as a `submitted` result must match it."""
+    """One recorded use of a receipt for an outside mutation, as a `submitted` result must match it; `at` in us since 1970."""
 
-    __slots__ = ("action", "course_id", "receipt_id", "recorded_at", "target_id", "terminal")
+    __slots__ = ("action", "at", "course_id", "receipt_id", "target_id", "terminal")
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class Consumption:
         course_id: str,
         target_id: str,
         action: str,
-        recorded_at: str,
+        at: int,
         *,
         terminal: bool,
     ) -> None:
@@ -51,7 +52,7 @@ class Consumption:
         self.course_id = course_id
         self.target_id = target_id
         self.action = action
-        self.recorded_at = recorded_at
+        self.at = at
         self.terminal = terminal
 
 
@@ -253,7 +254,7 @@ def _check_submitted(
         raise ResultRuleError(
             "readback_verified", f"is {_short(metadata.get('readback_verified'))}, expected true"
         )
-    submitted = parse_time(result.get("submitted_at"))
+    submitted = moment_of(result.get("submitted_at"))
     if submitted is None:
         raise ResultRuleError(
             "submitted_at", f"is {_short(result.get('submitted_at'))}, not an ISO time with a zone"
@@ -275,11 +276,9 @@ def _check_submitted(
 def _check_consumption(
     result: dict[str, Any],
     item: dict[str, Any],
-    submitted: Any,
+    submitted: int,
     consumptions: Callable[[str], list[Consumption]] | None,
 ) -> None:
-    from datetime import timedelta
-
     receipt_id = result.get("authorization_receipt_id")
     if not isinstance(receipt_id, str) or receipt_id == "":
         raise ResultRuleError("authorization_receipt_id", f"is {_short(receipt_id)}, not the id of a receipt")
@@ -294,13 +293,12 @@ def _check_consumption(
         if value
     }
     for use in consumptions(receipt_id) if consumptions is not None else ():
-        at = parse_time(use.recorded_at)
         # Two clocks are compared here; the receipt rules allow them the same two minutes.
         if (
             use.terminal
             and use.course_id == course
             and use.target_id in targets
-            and submitted >= at - timedelta(minutes=2)
+            and submitted >= use.at - _CLOCK_DIFFERENCE
         ):
             return
     raise ResultRuleError(

@@ -5,9 +5,9 @@ One resolver for parse, approve, next and execute; nobody keeps a mapping of the
 
 from __future__ import annotations
 
-from commands.plan_runs.result_keys import identity_text
 from ledger.errors import Invalid
 from projections.approval_grammar import is_skill_name
+from projections.result_keys import identity_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

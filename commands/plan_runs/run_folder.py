@@ -6,10 +6,6 @@ import os
 
 from ledger.errors import Invalid
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from datetime import date, datetime
-
 
 class RunFolder:
     """One day's folder: `runs` (real path), `date` (its name), `path`."""
@@ -26,7 +22,7 @@ def run_folder(run_dir: str) -> RunFolder:
     """The run that `run_dir` names; `Invalid` unless it is a real folder with a date's name."""
     path = os.path.abspath(run_dir)
     runs, day = os.path.split(path)
-    if parse_day(day) is None:
+    if not is_day(day):
         raise Invalid(
             f"{run_dir}: its name {day!r} is not a date YYYY-MM-DD; give the run's folder <runs>/<date>"
         )
@@ -35,38 +31,34 @@ def run_folder(run_dir: str) -> RunFolder:
     return RunFolder(os.path.realpath(runs), day)
 
 
-def parse_day(name: str) -> date | None:
-    """The date that a folder's name is, or None."""
-    from datetime import date
+def is_day(name: str) -> bool:
+    """Whether a folder's name is a date `YYYY-MM-DD`."""
+    from projections.times import parse_date
 
-    if len(name) != 10 or not name.isascii():
-        return None
     try:
-        return date.fromisoformat(name)
-    except ValueError:
-        return None
+        parse_date(name)
+    except Invalid:
+        return False
+    return True
 
 
-def parse_now(text: str | None) -> datetime:
-    """`--now` (an ISO time with a zone), or the clock; aware."""
-    from datetime import UTC, datetime
+def parse_now(text: str | None) -> int:
+    """`--now` (a time with a zone), or the clock, in us since 1970."""
+    from ledger.clock import now_us
+    from projections.times import parse_time
 
-    from commands.plan_runs.documents import parse_time
-
-    if text is None:
-        return datetime.now(UTC)
-    moment: datetime | None = parse_time(text)
-    if moment is None:
-        raise Invalid(f"--now {text!r}: is not an ISO time with a zone, such as 2026-11-30T10:00:00-07:00")
-    return moment
+    return now_us() if text is None else parse_time(text, "--now")
 
 
-def local_day(now: datetime, *, spelled: str | None = None) -> str:
+def local_day(now: int, *, spelled: str | None = None) -> str:
     """The local date of `now`, as a folder's name.
 
     A time spelled with an offset says its own zone; `Z` says that the local offset is unknown (RFC 9557,
     section 2), so there, and for the clock, the machine's zone counts.
     """
     if spelled is not None and not spelled.rstrip().upper().endswith("Z"):
-        return now.date().isoformat()
-    return now.astimezone().date().isoformat()
+        return spelled[:10] if spelled[4:5] == "-" else f"{spelled[:4]}-{spelled[4:6]}-{spelled[6:8]}"
+    import time
+
+    here = time.localtime(now // 1_000_000)
+    return f"{here.tm_year:04d}-{here.tm_mon:02d}-{here.tm_mday:02d}"

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from commands.plan_runs import plan_digest, validate_plan, validate_plan_assignments, write_plan
 from commands.plan_runs.plans import NEXT_STEP, StalePlanError, parse_plan, read_run_documents
-from commands.plan_runs.result_keys import result_key, safe_id
 from commands.plan_runs.run_folder import local_day, parse_now, run_folder
 from ledger.errors import Invalid, Refused
+from projections.result_keys import result_key, safe_id
 
-NOW = datetime.fromisoformat("2026-11-30T12:00:00-07:00")
+NOW = parse_now("2026-11-30T12:00:00-07:00")
 
 
 def item(index, **more):
@@ -84,10 +84,10 @@ def test_an_invalid_plan_is_refused_naming_field_and_value(change, said):
 
 
 def test_expiry_is_the_first_moment_that_is_no_longer_valid():
-    validate_plan(plan(), now=datetime.fromisoformat("2026-12-01T15:59:59.999999Z"), require_current=True)
+    validate_plan(plan(), now=parse_now("2026-12-01T15:59:59.999999Z"), require_current=True)
     with pytest.raises(StalePlanError, match="has passed"):
-        validate_plan(plan(), now=datetime.fromisoformat("2026-12-01T16:00:00Z"), require_current=True)
-    validate_plan(plan(), now=datetime.fromisoformat("2027-12-01T16:00:00Z"))
+        validate_plan(plan(), now=parse_now("2026-12-01T16:00:00Z"), require_current=True)
+    validate_plan(plan(), now=parse_now("2027-12-01T16:00:00Z"))
 
 
 @pytest.mark.parametrize(

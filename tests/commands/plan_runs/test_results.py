@@ -9,6 +9,7 @@ import pytest
 
 from commands.plan_runs import validate_result, write_result
 from commands.plan_runs.results import Consumption, ResultRuleError, read_result
+from commands.plan_runs.run_folder import parse_now
 from ledger.errors import Invalid, Refused
 
 KEY = "course-1__assignment-2"
@@ -220,7 +221,7 @@ SUBMITTED = {
 
 
 def consumed(**more):
-    facts = {"receipt_id": "r1", "course_id": "1", "target_id": "2", "action": "assignment.submit_text", "recorded_at": "2026-11-30T19:59:00.000000Z", "terminal": True, **more}  # fmt: skip
+    facts = {"receipt_id": "r1", "course_id": "1", "target_id": "2", "action": "assignment.submit_text", "at": parse_now("2026-11-30T19:59:00Z"), "terminal": True, **more}  # fmt: skip
     return lambda receipt_id: [Consumption(**facts)] if receipt_id == "r1" else []
 
 
@@ -234,7 +235,7 @@ def test_a_submission_matches_a_consumption_in_the_log(work):
         {"course_id": "9"},
         {"target_id": "9"},
         {"terminal": False},
-        {"recorded_at": "2026-11-30T20:03:00.000000Z"},
+        {"at": parse_now("2026-11-30T20:02:01Z")},
     ],
 )
 def test_a_submission_that_no_consumption_matches_is_refused(work, more):

@@ -1,7 +1,6 @@
 """REPORT.md, _processed.json, final drafts; markers and their owner."""
 
 import json
-from datetime import datetime
 
 import pytest
 from hypothesis import given, settings
@@ -24,9 +23,10 @@ from commands.plan_runs.report import (
     begins_with_urgent_block,
     render_report,
 )
+from commands.plan_runs.run_folder import parse_now
 from ledger.errors import Conflict, Invalid, Refused
 
-NOW = datetime.fromisoformat("2026-11-30T12:00:00+00:00")
+NOW = parse_now("2026-11-30T12:00:00+00:00")
 
 
 def entry(index, result, **more):

@@ -1,0 +1,755 @@
+"""The aggregate of `run/<root>-<date>`: a plan proposed and approved, one owner, items handed off in order, results, the end.
+
+Contract page plan-runs. What the files of the run say is checked by `commands.plan_runs`; here stands what may follow what.
+"""
+
+from __future__ import annotations
+
+from blake3 import blake3
+from msgspec import Struct, field
+
+from projections.fact import Fact, Law, digest_text
+from projections.result_keys import result_key
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+KIND = "run"
+FOLD = "run/1"
+STATUSES = ("draft_ready", "submitted", "skipped", "error")
+UNHANDED = ("skill_missing", "sub_router")
+"""The rules by which an item fails before it can be handed off."""
+NOT_APPROVED, PAUSED, SKILL_MISSING, INTERRUPTED = "not_approved", "paused", "skill_missing", "interrupted"
+
+
+class Item(Struct, frozen=True, forbid_unknown_fields=True):
+    """One item of a plan: what the rules read of it. Ids as text."""
+
+    index: int
+    bucket: str
+    course_id: str
+    assignment_id: str
+    skill: str
+
+    @property
+    def key(self) -> str:
+        """The item's result key."""
+        return result_key(self.course_id, self.assignment_id)
+
+
+class Proposed(Struct, frozen=True, forbid_unknown_fields=True):
+    """A plan stands in the run's folder; content: the plan as given. `runs`: BLAKE3 of the runs folder's real path."""
+
+    runs: str
+    digest: str
+    snapshot: str
+    items: tuple[Item, ...]
+
+
+class Approved(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A person's words decided every item; content: the words. `text_digest` is BLAKE3 of nonce and words."""
+
+    session_id: str
+    decisions: dict[str, str]
+    digest_before: str
+    digest_after: str
+    nonce: str
+    text_digest: str
+    expires_at: str = ""
+    principal: str = ""
+    signature: str = ""
+
+
+class Claimed(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One session holds the run; content: the path of the runs folder. `nonce` empty: a marker of another tool, adopted."""
+
+    session_id: str
+    plan_digest: str
+    created_at: str
+    nonce: str = ""
+
+
+class Resumed(Struct, frozen=True, forbid_unknown_fields=True):
+    """The owner came back; results must be prepared again before anything else."""
+
+    session_id: str
+    nonce: str
+
+
+class Prepared(Struct, frozen=True, forbid_unknown_fields=True):
+    """The approved slots are empty of older results; `keys` in plan order."""
+
+    session_id: str
+    nonce: str
+    prepared_at: str
+    archived: int
+    keys: tuple[str, ...]
+
+
+class Recovered(Struct, frozen=True, forbid_unknown_fields=True):
+    """A past day's marker (BLAKE3 of its bytes in `marker`) was closed: each item is kept or deferred to the next run."""
+
+    marker: str
+    session_id: str
+    nonce: str
+    plan_digest: str
+    kept: dict[str, str]
+    deferred: tuple[str, ...]
+    entries: dict[str, str]
+
+
+class Released(Struct, frozen=True, forbid_unknown_fields=True):
+    """The owner let the finished run go."""
+
+    session_id: str
+    nonce: str
+
+
+class HandedOff(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An item goes to its skill. `slot` is BLAKE3 of a result that stood in the slot before; it is no result of this hand-off."""
+
+    index: int
+    key: str
+    skill: str
+    nonce: str
+    attempt: int
+    slot: str = ""
+    receipt_id: str = ""
+
+
+class Deferred(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An item was not run, or its hand-off was interrupted (then `result` and `entry` are empty). Digests are BLAKE3."""
+
+    index: int
+    key: str
+    nonce: str
+    reason: str
+    result: str = ""
+    entry: str = ""
+    entry_before: str = ""
+    kept: bool = False
+
+
+class Archived(Struct, frozen=True, forbid_unknown_fields=True):
+    """A result of an earlier run was moved out of an approved slot, to `result-history/<name>`."""
+
+    key: str
+    name: str
+    result: str
+    nonce: str
+
+
+class Recorded(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A canonical result; content: its bytes. `entry`/`entry_before`: BLAKE3 of the key's text in `_processed.json`."""
+
+    index: int
+    key: str
+    nonce: str
+    status: str
+    result: str
+    entry: str
+    entry_before: str = ""
+    reason_code: str = ""
+    rule: str = ""
+    draft: str = ""
+    verification: str = ""
+    receipt_id: str = ""
+
+
+class Reported(Struct, frozen=True, forbid_unknown_fields=True):
+    """REPORT.md was written; content: its text."""
+
+    report: str
+
+
+class Delivered(Struct, frozen=True, forbid_unknown_fields=True):
+    """Drafts were copied to `final_drafts/`: key -> BLAKE3."""
+
+    drafts: dict[str, str]
+
+
+class Finalized(Struct, frozen=True, forbid_unknown_fields=True):
+    """Every item has a valid result and the report stands."""
+
+    session_id: str
+    nonce: str
+    plan_digest: str
+    report: str
+    statuses: dict[str, int]
+
+
+EVENTS = {
+    "plan.proposed": Proposed,
+    "plan.approved": Approved,
+    "marker.claimed": Claimed,
+    "marker.resumed": Resumed,
+    "marker.prepared": Prepared,
+    "marker.recovered": Recovered,
+    "marker.released": Released,
+    "item.handed_off": HandedOff,
+    "item.deferred": Deferred,
+    "result.archived": Archived,
+    "result.recorded": Recorded,
+    "run.reported": Reported,
+    "run.delivered": Delivered,
+    "run.finalized": Finalized,
+}
+
+
+class Approval(Struct):
+    """The approval that stands; `used` once a claim was made with it."""
+
+    seq: int
+    session_id: str
+    before: str
+    after: str
+    decisions: dict[str, str]
+    used: bool = False
+
+
+class Claim(Struct):
+    """Who holds the run. `keys` None until the results are prepared, and `again` when they must be prepared again."""
+
+    seq: int
+    session_id: str
+    nonce: str
+    digest: str
+    created_at: str
+    keys: list[str] | None = None
+    prepared_at: str = ""
+    archived: int = 0
+    again: bool = False
+    finalized: bool = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether results are prepared for this claim as it stands."""
+        return self.keys is not None and not self.again
+
+
+class Handoff(Struct):
+    """The one open hand-off."""
+
+    seq: int
+    index: int
+    key: str
+    skill: str
+    attempt: int
+    slot: str
+
+
+class Result(Struct, omit_defaults=True):
+    """What counts as an item's result; `paused`: a later hand-off may replace it. `clock` in us."""
+
+    seq: int
+    clock: int
+    status: str
+    digest: str
+    entry: str
+    entry_before: str
+    reason_code: str = ""
+    paused: bool = False
+    kept: bool = False
+
+
+class State(Struct, omit_defaults=True):
+    """One run, folded. `past` holds the nonces (or marker digests) of claims that are over: their file may still lie there."""
+
+    runs: str = ""
+    digest: str = ""
+    snapshot: str = ""
+    proposed: int = 0
+    items: list[Item] = field(default_factory=list)
+    approval: Approval | None = None
+    claim: Claim | None = None
+    past: list[str] = field(default_factory=list)
+    recovered: Recovered | None = None
+    recovered_clock: int = 0
+    archived: dict[str, str] = field(default_factory=dict)
+    attempts: dict[str, int] = field(default_factory=dict)
+    open: Handoff | None = None
+    results: dict[str, Result] = field(default_factory=dict)
+    reported: int = 0
+    report: str = ""
+    report_clock: int = 0
+    delivered: int = 0
+    finalized: int = 0
+    nonces: list[str] = field(default_factory=list)
+
+    @property
+    def current(self) -> str:
+        """The digest that plan.json has when the file agrees with the log."""
+        return self.approval.after if self.approval is not None else self.digest
+
+    def decision(self, item: Item) -> str:
+        """The item's decision, `` before an approval."""
+        return "" if self.approval is None else self.approval.decisions.get(str(item.index), "")
+
+    def is_approved(self, item: Item) -> bool:
+        """Whether the item may run."""
+        return self.decision(item) not in ("", "defer")
+
+    def approved_keys(self) -> list[str]:
+        """The approved and swapped items' result keys, in plan order."""
+        return [item.key for item in self.items if self.is_approved(item)]
+
+    def next_item(self) -> Item | None:
+        """The first approved item without a result, or with one of `run pause`."""
+        for item in self.items:
+            if self.is_approved(item):
+                held = self.results.get(item.key)
+                if held is None or held.paused:
+                    return item
+        return None
+
+    def missing(self) -> list[Item]:
+        """The items that have no result."""
+        return [item for item in self.items if item.key not in self.results]
+
+
+def initial(_stream: str) -> State:
+    """No plan yet."""
+    return State()
+
+
+def evolve(state: State, fact: Fact) -> State:
+    """The run after one event."""
+    _EVOLVE[fact.type](state, fact)
+    return state
+
+
+def _proposed(state: State, fact: Fact) -> None:
+    data: Proposed = fact.data
+    state.runs, state.digest, state.snapshot = data.runs, data.digest, data.snapshot
+    state.items, state.proposed, state.approval = list(data.items), fact.seq, None
+
+
+def _approved(state: State, fact: Fact) -> None:
+    data: Approved = fact.data
+    state.approval = Approval(
+        fact.seq, data.session_id, data.digest_before, data.digest_after, dict(data.decisions)
+    )
+    state.nonces.append(data.nonce)
+
+
+def _claimed(state: State, fact: Fact) -> None:
+    data: Claimed = fact.data
+    assert state.approval is not None
+    state.approval.used = True
+    state.claim = Claim(fact.seq, data.session_id, data.nonce, data.plan_digest, data.created_at)
+    state.archived, state.attempts, state.open, state.results = {}, {}, None, {}
+    state.reported, state.report, state.delivered, state.finalized = 0, "", 0, 0
+    state.recovered = None
+
+
+def _resumed(state: State, _fact: Fact) -> None:
+    assert state.claim is not None
+    state.claim.again = True
+
+
+def _prepared(state: State, fact: Fact) -> None:
+    data: Prepared = fact.data
+    assert state.claim is not None
+    state.claim.keys, state.claim.again = list(data.keys), False
+    state.claim.prepared_at, state.claim.archived = data.prepared_at, data.archived
+
+
+def _recovered(state: State, fact: Fact) -> None:
+    data: Recovered = fact.data
+    state.past.append(data.nonce or data.marker)
+    state.claim, state.open, state.recovered, state.recovered_clock = None, None, data, fact.clock
+    if state.approval is not None:
+        state.approval.used = True
+
+
+def _released(state: State, fact: Fact) -> None:
+    state.past.append(fact.data.nonce)
+    state.claim = None
+
+
+def _handed_off(state: State, fact: Fact) -> None:
+    data: HandedOff = fact.data
+    state.open = Handoff(fact.seq, data.index, data.key, data.skill, data.attempt, data.slot)
+    state.attempts[data.key] = data.attempt
+    state.results.pop(data.key, None)
+
+
+def _deferred(state: State, fact: Fact) -> None:
+    data: Deferred = fact.data
+    if data.reason == INTERRUPTED:
+        state.open = None
+        return
+    state.results[data.key] = Result(
+        fact.seq,
+        fact.clock,
+        "skipped",
+        data.result,
+        data.entry,
+        data.entry_before,
+        paused=data.reason == PAUSED,
+        kept=data.kept,
+    )
+
+
+def _archived(state: State, fact: Fact) -> None:
+    state.archived[fact.data.key] = fact.data.result
+
+
+def _recorded(state: State, fact: Fact) -> None:
+    data: Recorded = fact.data
+    state.results[data.key] = Result(
+        fact.seq,
+        fact.clock,
+        data.status,
+        data.result,
+        data.entry,
+        data.entry_before,
+        reason_code=data.reason_code,
+    )
+    if state.open is not None and state.open.key == data.key:
+        state.open = None
+
+
+def _reported(state: State, fact: Fact) -> None:
+    state.reported, state.report, state.report_clock = fact.seq, fact.data.report, fact.clock
+
+
+def _delivered(state: State, fact: Fact) -> None:
+    state.delivered = fact.seq
+
+
+def _finalized(state: State, fact: Fact) -> None:
+    state.finalized = fact.seq
+    if state.claim is not None:
+        state.claim.finalized = True
+
+
+_EVOLVE = {
+    "plan.proposed": _proposed,
+    "plan.approved": _approved,
+    "marker.claimed": _claimed,
+    "marker.resumed": _resumed,
+    "marker.prepared": _prepared,
+    "marker.recovered": _recovered,
+    "marker.released": _released,
+    "item.handed_off": _handed_off,
+    "item.deferred": _deferred,
+    "result.archived": _archived,
+    "result.recorded": _recorded,
+    "run.reported": _reported,
+    "run.delivered": _delivered,
+    "run.finalized": _finalized,
+}
+
+
+def holder(state: State, law: Law) -> Claim | None:
+    """The claim that holds the run; one from before a restore of the ledger is void."""
+    return None if state.claim is None or law.is_void(state.claim.seq) else state.claim
+
+
+def standing_approval(state: State, law: Law) -> Approval | None:
+    """The approval that a claim may still use."""
+    approval = state.approval
+    return None if approval is None or approval.used or law.is_void(approval.seq) else approval
+
+
+def admit(state: State, fact: Fact, law: Law) -> None:
+    """Whether the event may follow (contract: each clause beside its check)."""
+    _ADMIT[fact.type](state, fact, law)
+
+
+def _refuse_held(claim: Claim, fact: Fact, law: Law, what: str) -> NoReturn:
+    law.refuse(
+        fact,
+        f"{what} while a marker is held",
+        f"session {claim.session_id} holds the run since {claim.created_at}",
+    )
+
+
+def _admit_proposed(state: State, fact: Fact, law: Law) -> None:
+    data: Proposed = fact.data
+    for digest in (data.runs, data.digest, data.snapshot):
+        digest_text(digest, fact)
+    claim = holder(state, law)
+    if claim is not None:
+        _refuse_held(claim, fact, law, "a plan is proposed")
+    if state.runs and state.runs != data.runs:
+        law.refuse(fact, "the stream belongs to another runs folder")
+    if [item.index for item in data.items] != list(range(1, len(data.items) + 1)):
+        law.refuse(fact, "indices are not 1 to n in order")
+    if len({item.key for item in data.items}) != len(data.items):
+        law.refuse(fact, "two items have one result key")
+    if data.digest in (state.current, state.digest) and state.snapshot == data.snapshot and state.proposed:
+        law.refuse(fact, "this plan is the current one already")
+
+
+def _admit_approved(state: State, fact: Fact, law: Law) -> None:
+    data: Approved = fact.data
+    for digest in (data.digest_before, data.digest_after, data.text_digest):
+        digest_text(digest, fact)
+    digest_text(data.nonce, fact, 32)
+    claim = holder(state, law)
+    if claim is not None:
+        _refuse_held(claim, fact, law, "a plan is approved")
+    if not state.proposed or data.digest_before != state.current:
+        law.refuse(
+            fact,
+            "the approval is for another plan",
+            f"the plan is {state.current or '(none)'}, not {data.digest_before}",
+        )
+    if set(data.decisions) != {str(item.index) for item in state.items}:
+        law.refuse(fact, "not every item is decided")
+    _admit_words(state, fact, law)
+    if data.nonce in state.nonces:
+        law.refuse(fact, "the nonce was used before")
+    from projections.authority import admit_signature
+
+    admit_signature(fact, law, data.nonce, data.expires_at)
+
+
+def _admit_words(state: State, fact: Fact, law: Law) -> None:
+    """The one admission rule that reads content: the decisions follow from the words."""
+    from projections.approval_grammar import AnySkill, parse_approval
+
+    if fact.content is None:
+        if fact.content_digest is None:
+            law.refuse(fact, "an approval without words")
+        law.skipped += 1
+        return
+    data: Approved = fact.data
+    if blake3(data.nonce.encode() + fact.content).hexdigest() != data.text_digest:
+        law.refuse(fact, "the digest is not that of the words")
+    plan = {"items": [{"index": item.index, "bucket": item.bucket} for item in state.items]}
+    try:
+        found = parse_approval(fact.content.decode(), plan, skills=AnySkill())
+    except UnicodeDecodeError:
+        law.refuse(fact, "the words are not UTF-8")
+    if found["decisions"] != data.decisions:
+        law.refuse(fact, "the decisions do not follow from the words")
+
+
+def _admit_claimed(state: State, fact: Fact, law: Law) -> None:
+    data: Claimed = fact.data
+    digest_text(data.plan_digest, fact)
+    claim = holder(state, law)
+    if claim is not None:
+        law.refuse(
+            fact,
+            "another claim holds the run",
+            f"session {claim.session_id} holds it since {claim.created_at}",
+            record_as="marker.refused",
+        )
+    approval = standing_approval(state, law)
+    if approval is None or (approval.session_id, approval.after) != (data.session_id, data.plan_digest):
+        law.refuse(fact, "no unused approval of this plan in this session", record_as="marker.refused")
+    if data.nonce and data.nonce in state.past:
+        law.refuse(fact, "the claim's nonce was used before")
+
+
+def _owned(state: State, fact: Fact, law: Law, nonce: str, session: str | None = None) -> Claim:
+    """The claim under which an event is written: it stands and is the writer's own (an older one is fenced out)."""
+    claim = holder(state, law)
+    if claim is None:
+        law.refuse(fact, "nobody holds the run", "the claim is over: finalized, recovered, or never made")
+    if claim.nonce != nonce or (session is not None and claim.session_id != session):
+        law.refuse(
+            fact,
+            "the run is held under another claim",
+            f"session {claim.session_id} holds it since {claim.created_at}",
+        )
+    if claim.finalized and fact.type != "marker.released":
+        law.refuse(fact, "the run is finalized")
+    return claim
+
+
+def _ready(state: State, fact: Fact, law: Law, nonce: str) -> Claim:
+    claim = _owned(state, fact, law, nonce)
+    if not claim.is_ready:
+        law.refuse(fact, "results are not prepared", "run `gatebook run prepare-results`")
+    return claim
+
+
+def _admit_resumed(state: State, fact: Fact, law: Law) -> None:
+    _owned(state, fact, law, fact.data.nonce, fact.data.session_id)
+
+
+def _admit_prepared(state: State, fact: Fact, law: Law) -> None:
+    data: Prepared = fact.data
+    claim = _owned(state, fact, law, data.nonce, data.session_id)
+    if list(data.keys) != state.approved_keys():
+        law.refuse(fact, "the prepared keys are not the approved ones")
+    if claim.keys is None and data.archived < len(state.archived):
+        law.refuse(fact, "fewer results were archived than are recorded")
+    if claim.keys is not None and data.archived != claim.archived:
+        law.refuse(fact, "preparing again archives nothing")
+
+
+def _admit_archived(state: State, fact: Fact, law: Law) -> None:
+    data: Archived = fact.data
+    digest_text(data.result, fact)
+    claim = _owned(state, fact, law, data.nonce)
+    if claim.keys is not None:
+        law.refuse(fact, "results are prepared already")
+    if data.key not in state.approved_keys() or data.key in state.archived:
+        law.refuse(fact, "only an approved item's result is archived, once")
+    if data.name != f"pre-{claim.digest[:20]}.json":
+        law.refuse(fact, "the archive has another name")
+
+
+def _item(state: State, fact: Fact, law: Law) -> Item:
+    index = fact.data.index
+    if not 1 <= index <= len(state.items) or state.items[index - 1].key != fact.data.key:
+        law.refuse(fact, "no such item in the plan")
+    found: Item = state.items[index - 1]
+    return found
+
+
+def _admit_handed_off(state: State, fact: Fact, law: Law) -> None:
+    data: HandedOff = fact.data
+    _ready(state, fact, law, data.nonce)
+    if data.slot:
+        digest_text(data.slot, fact)
+    item = _item(state, fact, law)
+    if state.open is not None:
+        law.refuse(
+            fact, "another hand-off is open", f"{state.open.key} was handed off by event {state.open.seq}"
+        )
+    expected = state.next_item()
+    if expected is None or expected.index != item.index:
+        law.refuse(
+            fact, "items are handed off in order", f"next is {expected.key if expected else 'nothing'}"
+        )
+    if data.attempt != state.attempts.get(data.key, 0) + 1:
+        law.refuse(fact, "the attempt has another number")
+    # A second attempt exists only after an interruption or a pause: any other way the item has its result.
+    decision = state.decision(item)
+    if decision.startswith("swap:") and data.skill != decision[5:]:
+        law.refuse(fact, "the swap names another skill")
+
+
+def _admit_deferred(state: State, fact: Fact, law: Law) -> None:
+    data: Deferred = fact.data
+    _ready(state, fact, law, data.nonce)
+    item = _item(state, fact, law)
+    if data.reason == INTERRUPTED:
+        if state.open is None or state.open.key != data.key or data.result or data.entry:
+            law.refuse(fact, "only the open hand-off can be interrupted")
+        return
+    digest_text(data.result, fact)
+    digest_text(data.entry, fact)
+    if data.key in state.results:
+        law.refuse(fact, "the item has a result")
+    if data.reason == NOT_APPROVED:
+        if state.is_approved(item):
+            law.refuse(fact, "the item is approved")
+    elif data.reason not in (PAUSED, SKILL_MISSING) or not state.is_approved(item) or data.kept:
+        law.refuse(fact, "unknown reason")
+    elif state.open is not None:
+        law.refuse(fact, "a hand-off is open")
+
+
+def _admit_recorded(state: State, fact: Fact, law: Law) -> None:
+    data: Recorded = fact.data
+    _ready(state, fact, law, data.nonce)
+    item = _item(state, fact, law)
+    digest_text(data.result, fact)
+    digest_text(data.entry, fact)
+    if data.status not in STATUSES:
+        law.refuse(fact, "unknown status")
+    if not state.is_approved(item):
+        law.refuse(fact, "the item is not approved")
+    if state.open is None and data.status == "error" and data.rule in UNHANDED:
+        if state.next_item() != item:
+            law.refuse(fact, "items are handed off in order")
+        return
+    if state.open is None or state.open.key != data.key:
+        law.refuse(fact, "a result is accepted only for the open hand-off")
+    if data.result in (state.archived.get(data.key), state.open.slot):
+        law.refuse(fact, "the result is one of an earlier run")
+    if data.receipt_id:
+        _admit_submission(item, fact, law)
+
+
+def _admit_submission(item: Item, fact: Fact, law: Law) -> None:
+    receipt = law.state(f"receipt/{fact.data.receipt_id}")
+    if fact.data.status != "submitted" or not receipt.submits(item.course_id, item.assignment_id):
+        law.refuse(fact, "no consumption in the log submits this item")
+
+
+def _all_done(state: State, fact: Fact, law: Law) -> None:
+    missing = state.missing()
+    if missing:
+        law.refuse(fact, "an item has no result", f"item {missing[0].index} ({missing[0].key}) has none")
+
+
+def _admit_reported(state: State, fact: Fact, law: Law) -> None:
+    digest_text(fact.data.report, fact)
+    if state.recovered is not None:
+        return
+    _all_done(state, fact, law)
+
+
+def _admit_delivered(state: State, fact: Fact, law: Law) -> None:
+    for key, digest in fact.data.drafts.items():
+        digest_text(digest, fact)
+        if key not in state.results or state.results[key].status != "draft_ready":
+            law.refuse(fact, "only a ready draft is delivered")
+
+
+def _admit_finalized(state: State, fact: Fact, law: Law) -> None:
+    data: Finalized = fact.data
+    digest_text(data.report, fact)
+    claim = _owned(state, fact, law, data.nonce, data.session_id)
+    if not claim.is_ready:
+        law.refuse(fact, "results are not prepared", "run `gatebook run prepare-results`")
+    if data.plan_digest != claim.digest:
+        law.refuse(fact, "the plan is not the one that was claimed")
+    _all_done(state, fact, law)
+    if state.reported <= max((result.seq for result in state.results.values()), default=0) and state.items:
+        law.refuse(fact, "the report is older than a result", "run `gatebook run report`")
+    counts: dict[str, int] = {}
+    for result in state.results.values():
+        counts[result.status] = counts.get(result.status, 0) + 1
+    if counts != data.statuses:
+        law.refuse(fact, "the counts are not those of the results")
+
+
+def _admit_released(state: State, fact: Fact, law: Law) -> None:
+    claim = _owned(state, fact, law, fact.data.nonce, fact.data.session_id)
+    if not claim.finalized:
+        law.refuse(fact, "only a finalized run is released")
+
+
+def _admit_recovered(state: State, fact: Fact, law: Law) -> None:
+    data: Recovered = fact.data
+    digest_text(data.marker, fact)
+    digest_text(data.plan_digest, fact)
+    if state.claim is not None and (state.claim.nonce, state.claim.session_id) != (
+        data.nonce,
+        data.session_id,
+    ):
+        law.refuse(fact, "the marker is not the claim's")
+    if (data.nonce or data.marker) in state.past:
+        law.refuse(fact, "the marker was recovered before")
+    named = sorted([*data.kept, *data.deferred])
+    if named != sorted(item.key for item in state.items) or sorted(data.entries) != named:
+        law.refuse(fact, "a recovery closes every item once")
+
+
+_ADMIT = {
+    "plan.proposed": _admit_proposed,
+    "plan.approved": _admit_approved,
+    "marker.claimed": _admit_claimed,
+    "marker.resumed": _admit_resumed,
+    "marker.prepared": _admit_prepared,
+    "marker.recovered": _admit_recovered,
+    "marker.released": _admit_released,
+    "item.handed_off": _admit_handed_off,
+    "item.deferred": _admit_deferred,
+    "result.archived": _admit_archived,
+    "result.recorded": _admit_recorded,
+    "run.reported": _admit_reported,
+    "run.delivered": _admit_delivered,
+    "run.finalized": _admit_finalized,
+}

@@ -1,0 +1,309 @@
+"""The aggregate of `receipt/<id>`: authority for one outside mutation, issued, used, closed (contract page plan-runs, Receipts).
+
+A consumption's own admission is where single use is decided: of many processes, the first to record it has it.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from projections.fact import Fact, Law, digest_text
+from projections.receipt_rules import (
+    ACTIONS,
+    VERSION,
+    ActionRule,
+    actions_fault,
+    canonical_origin,
+    complete_limit,
+    is_label,
+    is_terminal,
+    needs_evidence,
+    scope_fault,
+    usage_fault,
+)
+from projections.times import parse_time
+
+KIND = "receipt"
+FOLD = "receipt/1"
+
+
+class Reference(Struct, frozen=True, forbid_unknown_fields=True):
+    """What names the authority: a label, a salt (hex), SHA-256 of salt and words (hex). Never the words."""
+
+    label: str
+    salt: str
+    sha256: str
+
+
+class Rule(Struct, frozen=True, forbid_unknown_fields=True):
+    """An action that the user's config adds: how often (0: as often as needed), and whether it ends the receipt."""
+
+    action: str
+    limit: int
+    terminal: bool
+
+
+class Issued(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A whole receipt, its Ed25519 signature (hex) included. `principal` and `sshsig` as the authority policy asks."""
+
+    receipt_id: str
+    version: int
+    issued_at: str
+    expires_at: str
+    origin: str
+    course_id: str
+    target_type: str
+    target_id: str
+    actions: tuple[str, ...]
+    session_id: str
+    user: str
+    authority_reference: Reference
+    nonce: str
+    receipt_signature: str
+    synthetic_qa: bool = False
+    parent_id: str = ""
+    rules: tuple[Rule, ...] = ()
+    principal: str = ""
+    signature: str = ""
+
+
+class Consumed(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One use. `receipt` is BLAKE3 of the receipt as presented; `verification` and `draft` of the evidence."""
+
+    action: str
+    receipt: str
+    count: int
+    terminal: bool
+    origin: str
+    course_id: str
+    target_type: str
+    target_id: str
+    session_id: str
+    user: str
+    verification: str = ""
+    draft: str = ""
+
+
+class Finalized(Struct, frozen=True, forbid_unknown_fields=True):
+    """A receipt with a retake was closed early; the reason is content."""
+
+    receipt_id: str
+
+
+class Revoked(Struct, frozen=True, forbid_unknown_fields=True):
+    """A receipt was taken back; the reason is content."""
+
+    receipt_id: str
+
+
+EVENTS = {
+    "receipt.issued": Issued,
+    "receipt.consumed": Consumed,
+    "receipt.finalized": Finalized,
+    "receipt.revoked": Revoked,
+}
+
+
+class State(Struct, omit_defaults=True):
+    """A receipt and its use. `closed` says what ended it; `ended` and `ended_at` (us) the terminal use."""
+
+    issued: Issued | None = None
+    seq: int = 0
+    uses: dict[str, int] = field(default_factory=dict)
+    closed: str = ""
+    ended: str = ""
+    ended_at: int = 0
+
+    def rules(self) -> dict[str, ActionRule]:
+        """The actions this receipt knows: the common ones and those of its own."""
+        own = () if self.issued is None else self.issued.rules
+        return {**ACTIONS, **{rule.action: ActionRule(rule.limit, terminal=rule.terminal) for rule in own}}
+
+    def submits(self, course_id: str, assignment_id: str) -> bool:
+        """Whether a terminal use of this receipt handed in that item (a quiz has an id of its own)."""
+        issued = self.issued
+        if issued is None or not self.ended or issued.course_id != course_id:
+            return False
+        return issued.target_type == "quiz" or issued.target_id == assignment_id
+
+
+def initial(_stream: str) -> State:
+    """Not issued."""
+    return State()
+
+
+def evolve(state: State, fact: Fact) -> State:
+    """The receipt after one event."""
+    data = fact.data
+    if isinstance(data, Issued):
+        state.issued, state.seq = data, fact.seq
+    elif isinstance(data, Consumed):
+        state.uses[data.action] = data.count
+        if data.terminal:
+            state.closed = f"{data.action} ended it at event {fact.seq}"
+            state.ended, state.ended_at = data.action, fact.clock
+    elif isinstance(data, Finalized):
+        state.closed = f"finalized at event {fact.seq}"
+    else:
+        state.closed = f"revoked at event {fact.seq}"
+    return state
+
+
+def admit(state: State, fact: Fact, law: Law) -> None:
+    """Issued once and well formed; used within its scope, time and count; nothing after its end."""
+    data = fact.data
+    if isinstance(data, Issued):
+        _admit_issued(state, fact, law)
+        return
+    if state.issued is None:
+        law.refuse(fact, "no such receipt", record_as="receipt.denied")
+    if isinstance(data, Consumed):
+        _admit_consumed(state, state.issued, fact, law)
+        return
+    if data.receipt_id != state.issued.receipt_id:
+        law.refuse(fact, "the receipt is not the stream's")
+    if state.closed:
+        law.refuse(fact, "the receipt is closed already", f"the receipt is closed: {state.closed}")
+    if isinstance(data, Finalized) and (
+        "quiz.retake" not in state.issued.actions or not state.uses.get("quiz.complete")
+    ):
+        law.refuse(fact, "only a receipt with a retake is finalized, after a recorded complete")
+
+
+def _admit_issued(state: State, fact: Fact, law: Law) -> None:
+    data: Issued = fact.data
+    if state.issued is not None:
+        law.refuse(fact, "the receipt was issued before")
+    digest_text(data.receipt_id, fact, 32)
+    digest_text(data.nonce, fact, 32)
+    digest_text(data.receipt_signature, fact, 128)
+    digest_text(data.authority_reference.salt, fact, 32)
+    digest_text(data.authority_reference.sha256, fact)
+    if fact.stream != f"receipt/{data.receipt_id}":
+        law.refuse(fact, "the receipt is not the stream's")
+    fault = issue_fault(
+        data,
+        {**ACTIONS, **{rule.action: ActionRule(rule.limit, terminal=rule.terminal) for rule in data.rules}},
+    )
+    if fault is not None:
+        law.refuse(fact, "the receipt is malformed", fault)
+    if any(rule.action in ACTIONS or rule.limit < 0 for rule in data.rules):
+        law.refuse(fact, "an action has a second rule")
+    if abs(parse_time(data.issued_at) - fact.clock) > 2 * 60 * 1_000_000:
+        law.refuse(fact, "issued_at is not now")
+    if data.parent_id:
+        _admit_child(data, fact, law)
+        return
+    from projections.authority import admit_signature
+
+    admit_signature(fact, law, data.nonce, data.expires_at)
+
+
+def issue_fault(data: Issued, rules: dict[str, ActionRule]) -> str | None:
+    """What is wrong with a receipt's form, or None."""
+    if data.version != VERSION:
+        return f"version {data.version} is not {VERSION}"
+    try:
+        if canonical_origin(data.origin) != data.origin:
+            return "the origin is not in its one spelling"
+    except ValueError as error:
+        return str(error)
+    if parse_time(data.expires_at) <= parse_time(data.issued_at):
+        return "it expires before it is issued"
+    if not is_label(data.authority_reference.label):
+        return "the authority's label is not [A-Za-z0-9._:/-]{1,120}"
+    if not (data.course_id and data.target_id and data.session_id and data.user):
+        return "course, target, session and user must not be empty"
+    from projections.receipt_rules import is_loopback
+
+    if data.synthetic_qa and not is_loopback(data.origin):
+        return "a synthetic_qa receipt is for loopback origins only"
+    return actions_fault(data.target_type, list(data.actions), rules)
+
+
+def _admit_child(data: Issued, fact: Fact, law: Law) -> None:
+    parent: State = law.state(f"receipt/{data.parent_id}")
+    issued = parent.issued
+    if issued is None or issued.target_type != "automation_template":
+        law.refuse(fact, "only an automation_template receipt is delegated")
+    if parent.closed or law.is_void(parent.seq):
+        law.refuse(
+            fact, "the parent is closed", f"the parent is closed: {parent.closed or 'voided by a restore'}"
+        )
+    if data.target_type == "automation_template":
+        law.refuse(fact, "a child has a concrete target")
+    if not set(data.actions) <= set(issued.actions):
+        law.refuse(fact, "a child has no more actions than its parent")
+    if parse_time(data.expires_at) > parse_time(issued.expires_at) or fact.clock >= parse_time(
+        issued.expires_at
+    ):
+        law.refuse(fact, "a child never outlives its parent")
+    if (data.origin, data.course_id, data.user, data.synthetic_qa) != (
+        issued.origin,
+        issued.course_id,
+        issued.user,
+        issued.synthetic_qa,
+    ):
+        law.refuse(fact, "a child has its parent's origin, course and user")
+    if not set(data.rules) <= set(issued.rules):
+        law.refuse(fact, "a child has no more actions than its parent")
+
+
+def _admit_consumed(state: State, issued: Issued, fact: Fact, law: Law) -> None:
+    data: Consumed = fact.data
+    digest_text(data.receipt, fact)
+    if law.is_void(state.seq):
+        law.refuse(
+            fact, "usage", "the receipt was voided when the ledger was restored", record_as="receipt.denied"
+        )
+    fault = consume_fault(state, issued, data, fact.clock)
+    if fault is not None:
+        law.refuse(fact, fault.partition(":")[0], fault, record_as="receipt.denied")
+    if issued.parent_id and law.state(f"receipt/{issued.parent_id}").closed:
+        law.refuse(fact, "usage", "the receipt's parent was closed", record_as="receipt.denied")
+    if needs_evidence(data.action):
+        if not data.verification:
+            law.refuse(fact, "verification_missing", record_as="receipt.denied")
+        digest_text(data.verification, fact)
+    if data.draft:
+        digest_text(data.draft, fact)
+    rules = state.rules()
+    if data.count != state.uses.get(data.action, 0) + 1:
+        law.refuse(fact, "the count is not the next")
+    if data.terminal != is_terminal(data.action, state.uses, list(issued.actions), rules):
+        law.refuse(fact, "terminal is not what the rules give")
+
+
+def consume_fault(state: State, issued: Issued, request: Consumed, clock: int) -> str | None:
+    """The first fault from origin to usage, `name: detail`, or None (contract: Validation, in this order)."""
+    receipt = {name: getattr(issued, name) for name in issued.__struct_fields__}
+    asked = {
+        "origin": request.origin,
+        "course_id": request.course_id,
+        "target_type": request.target_type,
+        "target_id": request.target_id,
+        "action": request.action,
+        "session_id": request.session_id,
+        "user": request.user,
+    }
+    fault = scope_fault(receipt, asked, clock, (parse_time(issued.issued_at), parse_time(issued.expires_at)))
+    if fault is not None:
+        return fault
+    used = usage_fault(
+        request.action, state.uses, list(issued.actions), closed=state.closed or None, rules=state.rules()
+    )
+    return None if used is None else f"usage: {used}"
+
+
+def spent(state: State) -> bool:
+    """Whether nothing can be done with the receipt any more, as far as its use tells."""
+    if state.issued is None or state.closed:
+        return True
+    rules = state.rules()
+    limits = {
+        action: complete_limit(list(state.issued.actions))
+        if action == "quiz.complete"
+        else rules[action].limit
+        for action in state.issued.actions
+    }
+    return all(limit and state.uses.get(action, 0) >= limit for action, limit in limits.items())
