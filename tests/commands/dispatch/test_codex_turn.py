@@ -49,10 +49,9 @@ def fake(tmp_path, monkeypatch):
             "turn/start": [*before, TURN, *after_turn],
         }
         install({"steps": {**script, **steps}})
-        result = run_turn(
+        return run_turn(
             Turn(cwd="/w", sandbox="workspace-write", model="m", effort="low", prompt="é"), timeout=timeout
         )
-        return result
 
     run.install = install
     run.heard = lambda: [json.loads(line) for line in heard.read_text().splitlines()]
