@@ -1,0 +1,256 @@
+"""`trace`: why was this allowed, back to a person's words; and what did it cause, forward."""
+
+from __future__ import annotations
+
+from commands.context import emit, say
+from commands.flags import Args, Command, Flag, Word, whole_number
+from ledger.canonical import load
+from ledger.errors import Invalid
+from projections.reasons import WORDS, History, Reason, Step, grounds, other_streams
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from commands.context import Context
+    from ledger.access import Ledger
+    from ledger.event import Event
+
+SHOWN = 240  # characters of a person's words in text output
+PAGE = 1000
+
+
+def _step(event: Event) -> Step:
+    return Step(event.seq, event.stream, event.type, load(event.data), event.causation)
+
+
+class Tracer:
+    """Follows grounds over one ledger; loads each stream once."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._reader = ledger.store.reader()
+        self._histories: dict[str, History] = {}
+        self._last: dict[str, list[int]] = {}
+
+    def event(self, seq: int) -> Event:
+        """The event with that number.
+
+        Raises:
+            Invalid: there is none.
+        """
+        found = self._reader.event(seq)
+        if found is None:
+            raise Invalid(f"there is no event {seq}; the ledger ends at {self._reader.head().seq}")
+        return found
+
+    def _history(self, stream: str) -> History:
+        if stream not in self._histories:
+            steps = [_step(event) for event in self._reader.stream(stream)]
+            self._histories[stream] = History(steps)
+            self._last[stream] = [step.seq for step in steps]
+        return self._histories[stream]
+
+    def reasons(self, event: Event) -> list[Reason]:
+        """What `event` rests on, in its own and in other streams."""
+        step = _step(event)
+        found = grounds(step, self._history(event.stream))
+        for relation, stream in other_streams(step):
+            self._history(stream)
+            before = [seq for seq in self._last[stream] if seq < event.seq]
+            if before and all(reason.seq != before[-1] for reason in found):
+                found.append(Reason(relation, before[-1]))
+        return found
+
+    def causes(self, starts: list[Event]) -> dict[int, list[Reason]]:
+        """Every event that `starts` rest on, each with its own reasons; the starts included."""
+        found: dict[int, list[Reason]] = {}
+        todo = [event.seq for event in starts]
+        while todo:
+            seq = todo.pop()
+            if seq not in found:
+                found[seq] = self.reasons(self.event(seq))
+                todo += [reason.seq for reason in found[seq]]
+        return found
+
+    def effects(self, starts: list[Event]) -> dict[int, list[Reason]]:
+        """Every later event that rests on one of `starts`, directly or not, each with the reasons that lead there."""
+        reached = {event.seq for event in starts}
+        found: dict[int, list[Reason]] = {}
+        after = min(reached)
+        while True:
+            rows = self._ledger.store.query(
+                "SELECT seq FROM events WHERE seq > ? AND (type NOT LIKE 'x.%' OR instr(envelope, CAST('\"causation\":' AS BLOB))) "
+                "ORDER BY seq LIMIT ?",
+                (after, PAGE),
+            )
+            for (seq,) in rows:
+                after = int(seq)  # type: ignore[call-overload]
+                leading = [reason for reason in self.reasons(self.event(after)) if reason.seq in reached]
+                if leading:
+                    reached.add(after)
+                    found[after] = leading
+            if len(rows) < PAGE:
+                return found
+
+
+def words_of(ledger: Ledger, event: Event) -> str | None:
+    """What a person said, where `event` carries it: the words, a title or an outcome; None otherwise."""
+    if event.type not in WORDS:
+        return None
+    if event.redacted:
+        return "(redacted)"
+    content = ledger.store.artifact(event)
+    if content is None:
+        label = load(event.data).get("authority_reference")
+        return str(label["label"]) if isinstance(label, dict) and "label" in label else None
+    text = content.decode("utf-8", "replace")
+    if text.startswith("{"):
+        from ledger.canonical import parse
+
+        try:
+            value = parse(text)
+        except Invalid:
+            return text
+        for name in ("title", "outcome", "description", "what"):
+            if isinstance(value, dict) and isinstance(value.get(name), str):
+                return str(value[name])
+    return text
+
+
+def _describe(ledger: Ledger, event: Event, reasons: list[Reason]) -> dict[str, Any]:
+    node: dict[str, Any] = {
+        "seq": event.seq,
+        "type": event.type,
+        "stream": event.stream,
+        "recorded_at": event.recorded_at,
+        "actor": event.actor,
+        "via": event.via,
+    }
+    words = words_of(ledger, event)
+    if words is not None:
+        node["words"] = words
+    if event.redacted:
+        node["redacted"] = True
+    node["because"] = [{"relation": reason.relation, "seq": reason.seq} for reason in reasons]
+    return node
+
+
+def _starts(ledger: Ledger, tracer: Tracer, what: str) -> list[Event]:
+    """The events that WHAT names: a number, a whole stream (its first and last event), a commit or a hash prefix."""
+    reader = ledger.store.reader()
+    if what.isascii() and what.isdigit() and len(what) <= 16:
+        return [tracer.event(whole_number(what, "SEQ"))]
+    if what == "ledger" or "/" in what:
+        events = reader.stream(what)
+        if not events:
+            raise Invalid(f"stream {what[:80]!r} has no event here")
+        return events
+    prefix = what.lower()
+    if len(prefix) < 6 or prefix.strip("0123456789abcdef"):
+        raise Invalid(
+            f"{what[:80]!r}: give an event's number, a stream (kind/id), or 6 or more hex digits of a commit or event hash"
+        )
+    commits = ledger.store.query(
+        "SELECT seq FROM events WHERE type = 'commit.recorded' AND json_extract(CAST(data AS TEXT), '$.sha') LIKE ? || '%'",
+        (prefix,),
+    )
+    found = commits or ledger.store.query(
+        "SELECT seq FROM events WHERE lower(hex(hash)) LIKE ? || '%' LIMIT 2", (prefix,)
+    )
+    if not found:
+        raise Invalid(f"no commit or event begins with {prefix}")
+    if len(found) > 1:
+        raise Invalid(f"{prefix} stands for more than one event: give more digits")
+    return [tracer.event(int(found[0][0]))]  # type: ignore[call-overload]
+
+
+def trace(ledger: Ledger, what: str) -> dict[str, Any]:
+    """The whole answer for WHAT (see `_starts`): the asked events, their causes, their effects, and one sentence.
+
+    Raises:
+        Invalid: WHAT names nothing here.
+    """
+    tracer = Tracer(ledger)
+    named = _starts(ledger, tracer, what)
+    asked = {event.seq for event in named}
+    causes = tracer.causes([named[-1]] if len(named) > 1 else named)
+    effects = tracer.effects([named[0]] if len(named) > 1 else named)
+    return {
+        "asked": sorted(asked),
+        "answer": _answer(ledger, tracer, named[-1], causes),
+        "causes": [_describe(ledger, tracer.event(seq), causes[seq]) for seq in sorted(causes, reverse=True)],
+        "effects": [_describe(ledger, tracer.event(seq), effects[seq]) for seq in sorted(effects)],
+    }
+
+
+def _answer(ledger: Ledger, tracer: Tracer, event: Event, causes: dict[int, list[Reason]]) -> str:
+    name = f"event {event.seq} ({event.type})"
+    if event.type in ("admission.refused", "marker.refused", "receipt.denied"):
+        data = load(event.data)
+        return f"{name} was not allowed: {data.get('type')} was refused, {data.get('reason')}"
+    spoken = []
+    for seq in sorted(causes):
+        cause = tracer.event(seq)
+        words = words_of(ledger, cause)
+        if words is not None:
+            text = " ".join(words.split())
+            spoken.append(
+                f"{cause.type} (event {seq}, {cause.actor}): “{text if len(text) <= SHOWN else text[:SHOWN] + '…'}”"
+            )
+    if spoken:
+        return f"{name} goes back to {'; '.join(spoken)}"
+    return f"no person's words stand behind {name}; it goes back to event {min(causes)}"
+
+
+def _line(node: dict[str, Any], relation: str = "") -> str:
+    words = f"  “{' '.join(str(node['words']).split())[:SHOWN]}”" if "words" in node else ""
+    gone = "  [content redacted]" if node.get("redacted") else ""
+    lead = f"{relation} " if relation else ""
+    return f"{lead}{node['seq']} {node['type']}  {node['stream']}  {node['recorded_at']}  {node['actor']}{gone}{words}"
+
+
+def _tree(
+    nodes: dict[int, dict[str, Any]], seq: int, relation: str, indent: str, shown: set[int]
+) -> list[str]:
+    node = nodes[seq]
+    lines = [_line(node, relation) + ("  (above)" if seq in shown else "")]
+    if seq in shown:
+        return lines
+    shown.add(seq)
+    reasons = node["because"]
+    for at, reason in enumerate(reasons):
+        last = at == len(reasons) - 1
+        inner = _tree(nodes, reason["seq"], reason["relation"], indent, shown)
+        lines.append(("└─ " if last else "├─ ") + inner[0])
+        lines += [("   " if last else "│  ") + line for line in inner[1:]]
+    return lines
+
+
+def run(args: Args, context: Context) -> int:
+    """Print the causes as a tree and the effects in order; JSON with --json."""
+    found = trace(context.ledger(), args.what)
+    if args.json:
+        emit(found)
+        return 0
+    say(found["answer"])
+    nodes = {node["seq"]: node for node in found["causes"]}
+    say("\nWhy:")
+    for line in _tree(nodes, max(nodes), "", "", set()):
+        say(line)
+    say("\nWhat followed:" if found["effects"] else "\nNothing rests on it.")
+    for node in found["effects"]:
+        say(f"  {_line(node)}  ← {', '.join(str(reason['seq']) for reason in node['because'])}")
+    return 0
+
+
+COMMANDS = {
+    "trace": Command(
+        run,
+        "Why was this allowed? Follows what the event rests on back to a person's words, and forward to all it caused.\n"
+        "WHAT is an event's number, a stream (receipt/ID, run/…, session/…), or 6 or more hex digits of a commit or event hash.",
+        words=(Word("WHAT", "SEQ, STREAM, or a commit's or event's hash prefix"),),
+        flags=(Flag("--json", None, "the whole answer as JSON"),),
+        example="gatebook trace receipt/4f1c",
+    )
+}
