@@ -1,0 +1,30 @@
+"""For every test: a home of its own, so that none reads or writes what the user's machine keeps about ledgers."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+_OURS = ("GATEBOOK_LEDGER", "GATEBOOK_ACTOR", "CODEX_THREAD_ID", "GATEBOOK_CODEX_BIN")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_test_touches_the_users_home(tmp_path_factory):
+    home = tmp_path_factory.mktemp("home")
+    before = dict(os.environ)
+    for name in _OURS:
+        os.environ.pop(name, None)
+    for name in ("STATE", "CACHE", "CONFIG"):
+        os.environ[f"XDG_{name}_HOME"] = str(home / name.lower())
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A machine that has seen no ledger yet: its state, cache and configuration lie in the folder returned."""
+    for name in ("state", "cache", "config"):
+        monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / "home" / name))
+    return tmp_path / "home"
