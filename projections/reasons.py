@@ -195,7 +195,7 @@ def other_streams(step: Step) -> list[tuple[str, str]]:
     receipt = step.data.get("receipt_id")
     if isinstance(receipt, str) and receipt and step.stream != f"receipt/{receipt}":
         found.append(("under receipt", f"receipt/{receipt}"))
-    parent = step.data.get("parent")
+    parent = step.data.get("parent_id")
     if step.type == "receipt.issued" and isinstance(parent, str) and parent:
         found.append(("delegated from", f"receipt/{parent}"))
     if step.type in ("admission.refused", "marker.refused", "receipt.denied") and isinstance(

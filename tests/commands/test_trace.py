@@ -1,0 +1,168 @@
+"""`trace`: every step leads back to the person's words, and the words lead forward to every step."""
+
+from __future__ import annotations
+
+import pytest
+import stories
+
+
+def causes(answer) -> set[int]:
+    return {node["seq"] for node in answer["causes"]}
+
+
+def effects(answer) -> set[int]:
+    return {node["seq"] for node in answer["effects"]}
+
+
+@pytest.mark.parametrize(
+    "name", ["claimed", "prepared", "handed1", "result1", "deferred", "result2", "reported", "finalized"]
+)
+def test_each_step_of_a_plan_run_goes_back_to_the_approval(cli, name):
+    seqs = stories.plan_run(cli)
+    answer = cli.json("trace", seqs[name], "--json")
+    assert {seqs["approved"], seqs["proposed"]} <= causes(answer)
+    assert "“approve 1-2; defer 3”" in answer["answer"]
+
+
+def test_a_submitted_result_goes_back_to_the_receipt_and_its_label_too(cli):
+    seqs = stories.plan_run(cli)
+    answer = cli.json("trace", seqs["result2"], "--json")
+    assert {seqs["consumed"], seqs["issued"], seqs["approved"], seqs["handed2"]} <= causes(answer)
+    assert seqs["handed1"] not in causes(answer)
+    assert "anna/friday" in answer["answer"]
+
+
+def test_an_approval_leads_forward_to_all_it_caused_and_to_nothing_else(cli):
+    seqs = stories.plan_run(cli)
+    others = stories.review(cli)
+    answer = cli.json("trace", seqs["approved"], "--json")
+    expected = {
+        seqs[n]
+        for n in (
+            "claimed",
+            "prepared",
+            "deferred",
+            "handed1",
+            "result1",
+            "handed2",
+            "result2",
+            "reported",
+            "finalized",
+        )
+    }
+    assert effects(answer) == expected
+    assert not effects(answer) & set(others.values())
+
+
+def test_a_receipt_is_traced_by_its_stream(cli):
+    seqs = stories.plan_run(cli)
+    answer = cli.json("trace", stories.RECEIPT, "--json")
+    assert answer["asked"] == [seqs["issued"], seqs["consumed"]]
+    assert seqs["result2"] in effects(answer)
+    assert "anna/friday" in answer["answer"]
+
+
+@pytest.mark.parametrize(
+    "name", ["executed", "reviewed", "gate", "exec", "polish", "docs", "security", "commit", "completed"]
+)
+def test_each_stage_and_delivery_of_a_session_goes_back_to_what_was_asked(cli, name):
+    seqs = stories.review(cli)
+    answer = cli.json("trace", seqs[name], "--json")
+    assert seqs["opened"] in causes(answer)
+    assert "“Sort the notes”" in answer["answer"]
+
+
+def test_a_delivery_rests_on_each_of_the_four_stages(cli):
+    seqs = stories.review(cli)
+    answer = cli.json("trace", seqs["completed"], "--json")
+    last = answer["causes"][0]
+    assert {reason["seq"] for reason in last["because"]} == {
+        seqs[n] for n in ("exec", "polish", "docs", "security", "commit")
+    }
+
+
+def test_a_stage_that_was_cleared_since_is_no_ground_of_a_delivery(cli):
+    seqs = stories.review(cli)
+    cleared = cli.record(stories.SESSION, "stages.cleared", {"fence": 1, "reason": "executor-round"})
+    again = cli.record(
+        stories.SESSION, "stage.minted", {"fence": 1, "stage": "exec", "fingerprint": "1" * 64, "by": "gate"}
+    )
+    done = cli.record(
+        stories.SESSION,
+        "delivery.completed",
+        {"fence": 1, "fingerprint": "1" * 64, "summary_digest": "2" * 64},
+    )
+    because = {reason["seq"] for reason in cli.json("trace", done, "--json")["causes"][0]["because"]}
+    assert again in because
+    assert cleared > seqs["polish"]
+    assert not because & {seqs[n] for n in ("exec", "polish", "docs", "security")}
+
+
+def test_a_commit_is_found_by_the_beginning_of_its_sha(cli):
+    seqs = stories.review(cli)
+    assert cli.json("trace", "feedface", "--json")["asked"] == [seqs["commit"]]
+    event_hash = cli.sql(f"SELECT lower(hex(hash)) FROM events WHERE seq = {seqs['gate']}")[0][0]
+    assert (
+        cli.json("trace", event_hash[:12] + "a"[:0], "--json")["asked"] == [seqs["gate"]]
+        or event_hash[:12].isdigit()
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["selected", "attempted", "returned", "selected2", "attempted2", "returned2", "verified", "concluded"],
+)
+def test_each_step_of_a_dispatch_goes_back_to_the_request(cli, name):
+    seqs = stories.dispatch(cli)
+    answer = cli.json("trace", seqs[name], "--json")
+    assert seqs["requested"] in causes(answer)
+    assert "“Make it green”" in answer["answer"]
+
+
+def test_a_refusal_says_what_was_refused_and_why(cli):
+    seqs = stories.dispatch(cli)
+    assert "receipt.consumed was refused, expired" in cli.json("trace", seqs["denied"], "--json")["answer"]
+
+
+def test_given_causation_is_followed_across_streams(cli):
+    first = cli.note(1)
+    second = cli.json("append", "--stream", "x-b/1", "--type", "x.b", "--causation", str(first))["seq"]
+    third = cli.json("append", "--stream", "x-c/1", "--type", "x.c", "--causation", str(second))["seq"]
+    assert causes(cli.json("trace", third, "--json")) == {first, second, third}
+    assert effects(cli.json("trace", first, "--json")) == {second, third}
+    assert "no person's words stand behind" in cli.json("trace", third, "--json")["answer"]
+
+
+def test_redacted_words_are_said_to_be_redacted(cli):
+    seqs = stories.plan_run(cli)
+    cli.sql(f"UPDATE events SET content = NULL, salt = NULL WHERE seq = {seqs['approved']}")
+    answer = cli.json("trace", seqs["finalized"], "--json")
+    assert "(redacted)" in answer["answer"]
+    assert [node["seq"] for node in answer["causes"] if node.get("redacted")] == [seqs["approved"]]
+
+
+def test_text_shows_the_answer_the_tree_and_what_followed(cli):
+    seqs = stories.plan_run(cli)
+    text = cli.ok("trace", seqs["result2"])
+    assert text.startswith(f"event {seqs['result2']} (result.recorded) goes back to plan.approved")
+    assert f"under receipt {seqs['consumed']} receipt.consumed" in text
+    assert f"{seqs['reported']} run.reported" in text.split("What followed:")[1]
+    assert "Nothing rests on it." in cli.ok("trace", seqs["finalized"])
+
+
+@pytest.mark.parametrize("what", ["0", "999", "nowhere/x", "zz", "abc", "ffffffffffff", "9" * 30, ""])
+def test_what_names_nothing_is_refused(cli, what):
+    code, out, _ = cli("trace", "--", what)
+    assert code in (1, 2)
+    assert out == ""
+
+
+def test_tracing_a_long_stream_stays_quick(cli):
+    import time
+
+    cli.notes(3000)
+    seqs = stories.plan_run(cli)
+    cli.notes(3000)
+    start = time.perf_counter()
+    cli.json("trace", seqs["approved"], "--json")
+    assert time.perf_counter() - start < 2
