@@ -64,6 +64,7 @@ SCHEMA = {
     "fold TEXT NOT NULL, state BLOB NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (stream, version)) STRICT, WITHOUT ROWID",
 }
 COLUMNS = "seq, envelope, data, salt, content, hash"
+RANGE_SQL = f"SELECT {COLUMNS} FROM events WHERE seq >= ? AND seq <= ? ORDER BY seq"
 _PAGE_SQL = f"SELECT {COLUMNS} FROM events WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?"
 
 
@@ -110,7 +111,7 @@ def _settle(connection: apsw.Connection) -> apsw.Connection:
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     connection.execute(
         "PRAGMA synchronous=FULL; PRAGMA recursive_triggers=ON; PRAGMA secure_delete=ON; PRAGMA wal_autocheckpoint=0"
-    )
+    ).fetchall()  # APSW runs the statement after one that gives a row only when asked for the next row
     return connection
 
 
@@ -157,6 +158,7 @@ class SQLiteReader:
         self.clock = now
         self._head: Head | None = None
         self._snapshots: list[tuple[str, int, str, bytes]] = []
+        self._erased: list[tuple[int]] = []
 
     def _events(self, rest: str, *values: object) -> list[Event]:
         # Through the store, whose mutex keeps other threads' unfinished transactions out of sight.
@@ -225,6 +227,16 @@ class SQLiteReader:
     def save_snapshot(self, stream: str, version: int, fold: str, state: bytes) -> None:
         """Keep `state` together with what this transaction appends."""
         self._snapshots.append((stream, version, fold, state))
+
+    def erase(self, seq: int) -> None:
+        """Erase content and salt of event `seq` together with what this transaction appends."""
+        self._erased.append((seq,))
+
+    def write_erasures(self) -> None:
+        """Erase what `erase` collected; the trigger lets nothing else change."""
+        self._connection.executemany(
+            "UPDATE events SET content = NULL, salt = NULL WHERE seq = ?", self._erased
+        )
 
     def write_snapshots(self) -> None:
         """Insert what `save_snapshot` collected, after the events are in."""
@@ -428,6 +440,7 @@ class SQLiteStore:
                 "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", [self._row(event) for event in done.events]
             )
             reader.write_snapshots()
+            reader.write_erasures()
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -502,6 +515,29 @@ class SQLiteStore:
         with self._mutex:
             try:
                 return self._usable().execute(sql, tuple(values)).fetchall()
+            except apsw.Error as error:
+                raise explain(error, self.path) from None
+
+    def empty_wal(self) -> bool:
+        """Move the WAL into the file and cut it to nothing; False while another connection still reads from it."""
+        with self._mutex:
+            connection = self._usable()
+            connection.set_busy_timeout(2_000)
+            try:
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            except apsw.BusyError:
+                return False
+            except apsw.Error as error:
+                raise explain(error, self.path) from None
+            finally:
+                connection.set_busy_timeout(10_000)
+            return True
+
+    def mark(self, application_id: int) -> None:
+        """Make the file a ledger or a read-only archive."""
+        with self._mutex:
+            try:
+                self._usable().execute(f"PRAGMA application_id={application_id:d}")
             except apsw.Error as error:
                 raise explain(error, self.path) from None
 
