@@ -180,6 +180,8 @@ def _numbers(step: Step) -> list[Reason]:
     found = []
     if step.type == "stages.carried" and isinstance(step.data.get("review"), int):
         found.append(Reason("carried by review", step.data["review"]))
+    if step.type == "dispatch.attempted":
+        found += [Reason("approved by", seq) for seq in step.data.get("approvals", ()) if isinstance(seq, int)]
     if step.type == "ledger.redacted":
         found += [
             Reason("erased content of", seq) for seq in step.data.get("events", ()) if isinstance(seq, int)

@@ -1,0 +1,248 @@
+"""The named forensic queries: SQL over the view `events`, with defaults for their parameters (docs/audit.md).
+
+`data` is the event's canonical JSON; `clock` below is the clock as read (recorded_at less clock_behind).
+"""
+
+from __future__ import annotations
+
+
+class Query:
+    """One named query: what it answers, its SQL, its parameters' defaults, and a call as an example."""
+
+    __slots__ = ("example", "params", "sql", "text")
+
+    def __init__(
+        self, text: str, sql: str, *, example: str, params: dict[str, str | int] | None = None
+    ) -> None:
+        self.text = text
+        self.sql = " ".join(sql.split())
+        self.example = example
+        self.params = params or {}
+
+
+QUERIES: dict[str, Query] = {
+    "approvals": Query(
+        "who approved what: plans, dispatches, drift, receipts, authority, with principal where it was signed",
+        """
+        SELECT seq, recorded_at, actor, coalesce(json_extract(data, '$.principal'), '') AS principal, type, stream,
+            coalesce(json_extract(data, '$.session_id'), '') AS session,
+            coalesce(json_extract(data, '$.decisions'), json_extract(data, '$.actions'), json_extract(data, '$.what'), json_extract(data, '$.reason'), '') AS scope,
+            coalesce(json_extract(data, '$.expires_at'), '') AS expires_at, redacted AS words_redacted
+        FROM events
+        WHERE type IN ('plan.approved', 'dispatch.approved', 'drift.accepted', 'receipt.issued', 'authority.changed')
+        ORDER BY seq
+        """,
+        example="gatebook query approvals",
+    ),
+    "unused-receipts": Query(
+        "receipts issued and never consumed nor revoked; expired says whether they still could be (param now)",
+        """
+        SELECT i.seq, i.recorded_at, i.actor, json_extract(i.data, '$.receipt_id') AS receipt, json_extract(i.data, '$.actions') AS actions,
+            json_extract(i.data, '$.target_type') AS target_type, json_extract(i.data, '$.target_id') AS target,
+            json_extract(i.data, '$.expires_at') AS expires_at,
+            julianday(json_extract(i.data, '$.expires_at')) <= julianday(:now) AS expired
+        FROM events i
+        WHERE i.type = 'receipt.issued' AND NOT EXISTS (
+            SELECT 1 FROM events u WHERE u.stream = i.stream AND u.type IN ('receipt.consumed', 'receipt.revoked'))
+        ORDER BY i.seq
+        """,
+        params={"now": "now"},
+        example="gatebook query unused-receipts --param now=2026-12-01T00:00:00Z",
+    ),
+    "denials": Query(
+        "what was refused, by type, reason and stream: how often, when first and last, how many were only counted",
+        """
+        SELECT type, json_extract(data, '$.type') AS refused, json_extract(data, '$.reason') AS reason, json_extract(data, '$.stream') AS stream,
+            count(*) AS times, sum(coalesce(json_extract(data, '$.suppressed'), 0)) AS only_counted,
+            min(recorded_at) AS first, max(recorded_at) AS last, max(seq) AS last_seq
+        FROM events WHERE type IN ('admission.refused', 'marker.refused', 'receipt.denied')
+        GROUP BY 1, 2, 3, 4 ORDER BY times DESC, last_seq DESC
+        """,
+        example="gatebook query denials",
+    ),
+    "endpoint-failures": Query(
+        "endpoints by failures: how many of each reason, how often they came back, and how they stand",
+        """
+        SELECT json_extract(data, '$.provider') AS provider, json_extract(data, '$.executor') AS executor,
+            sum(type = 'circuit.opened') AS failures,
+            sum(json_extract(data, '$.reason') = 'quota') AS quota, sum(json_extract(data, '$.reason') = 'authentication') AS authentication,
+            sum(json_extract(data, '$.reason') = 'rate_limit') AS rate_limit,
+            sum(json_extract(data, '$.reason') = 'provider_unavailable') AS provider_unavailable,
+            sum(type = 'circuit.probed') AS probes, sum(type = 'circuit.closed') AS recoveries,
+            (SELECT e.type FROM events e WHERE e.stream = events.stream ORDER BY e.seq DESC LIMIT 1) AS last_event,
+            max(recorded_at) AS last
+        FROM events WHERE kind = 'circuit' GROUP BY stream ORDER BY failures DESC, provider, executor
+        """,
+        example="gatebook query endpoint-failures",
+    ),
+    "unfinished-runs": Query(
+        "plan runs that were approved or claimed and never finalised, and how far they got",
+        """
+        SELECT stream, min(recorded_at) AS first, max(recorded_at) AS last,
+            sum(type = 'plan.approved') AS approvals, sum(type IN ('marker.claimed', 'marker.resumed')) AS claims,
+            sum(type = 'item.handed_off') AS handed_off, sum(type = 'result.recorded') AS results,
+            sum(type = 'item.deferred') AS deferred, sum(type = 'marker.recovered') AS recovered
+        FROM events WHERE kind = 'run' GROUP BY stream
+        HAVING sum(type IN ('plan.approved', 'marker.claimed')) > 0 AND sum(type = 'run.finalized') = 0
+        ORDER BY last DESC
+        """,
+        example="gatebook query unfinished-runs",
+    ),
+    "delivered-after-drift": Query(
+        "sessions delivered after drift was accepted, by whom, and what changed underneath",
+        """
+        SELECT d.stream AS session, a.seq AS accepted_seq, a.recorded_at AS accepted_at, a.actor,
+            json_extract(a.data, '$.reason') AS reason, json_extract(a.data, '$.answered_by') AS answered_by,
+            coalesce(json_extract(a.data, '$.principal'), '') AS principal, d.seq AS delivered_seq, d.recorded_at AS delivered_at
+        FROM events d JOIN events a ON a.stream = d.stream AND a.type = 'drift.accepted' AND a.seq < d.seq
+        WHERE d.type = 'delivery.completed' ORDER BY d.seq, a.seq
+        """,
+        example="gatebook query delivered-after-drift",
+    ),
+    "late-work": Query(
+        "work done after what allowed it had expired: hand-offs and results of a plan, uses of a receipt, dispatches",
+        """
+        SELECT w.seq, w.recorded_at, w.type, w.stream, w.actor, g.seq AS allowed_by, g.type AS allowed_type,
+            json_extract(g.data, '$.expires_at') AS expired_at,
+            round((julianday(w.recorded_at) - julianday(json_extract(g.data, '$.expires_at'))) * 86400, 3) AS seconds_late
+        FROM events w JOIN events g ON g.seq = (
+            SELECT max(e.seq) FROM events e WHERE e.stream = w.stream AND e.seq < w.seq
+            AND e.type IN ('plan.approved', 'receipt.issued', 'dispatch.approved'))
+        WHERE w.type IN ('marker.claimed', 'item.handed_off', 'result.recorded', 'receipt.consumed', 'dispatch.attempted')
+            AND julianday(w.recorded_at) > julianday(json_extract(g.data, '$.expires_at'))
+        ORDER BY w.seq
+        """,
+        example="gatebook query late-work",
+    ),
+    "clock-anomalies": Query(
+        "where the clock ran back, stood still for longer, rested over 24 h, or a given time was not the clock's",
+        """
+        SELECT seq, recorded_at, type, stream, clock_behind / 1000000.0 AS seconds_behind,
+            round(gap * 86400, 3) AS seconds_since_last, coalesce(json_extract(data, '$.at'), '') AS given_at
+        FROM (SELECT *, julianday(recorded_at) - julianday(lag(recorded_at) OVER (ORDER BY seq)) AS gap FROM events)
+        WHERE clock_behind >= :least * 1000000 OR gap > 1 OR json_extract(data, '$.at_given') ORDER BY seq
+        """,
+        params={"least": 1},
+        example="gatebook query clock-anomalies --param least=5",
+    ),
+    "lonely-actors": Query(
+        "actors that were seen once: a name mistyped, or somebody who should not have been there",
+        """
+        SELECT actor, min(seq) AS seq, min(recorded_at) AS recorded_at, min(type) AS type, min(stream) AS stream, min(via) AS via
+        FROM events GROUP BY actor HAVING count(*) <= :most ORDER BY seq
+        """,
+        params={"most": 1},
+        example="gatebook query lonely-actors --param most=2",
+    ),
+    "longest-holds": Query(
+        "the longest holds of markers and session locks; seconds to the last event where one is still held",
+        """
+        SELECT stream, seq, type, actor, taken_at, let_go, let_go IS NULL AS still_held,
+            round((julianday(coalesce(let_go, last)) - julianday(taken_at)) * 86400, 3) AS seconds
+        FROM (SELECT h.stream, h.seq, h.type, h.actor, h.recorded_at AS taken_at,
+            (SELECT min(r.recorded_at) FROM events r WHERE r.stream = h.stream AND r.seq > h.seq AND r.type IN
+                ('marker.released', 'marker.recovered', 'run.finalized', 'session.unlocked', 'session.lock_recovered')) AS let_go,
+            (SELECT max(recorded_at) FROM events) AS last
+            FROM events h WHERE h.type IN ('marker.claimed', 'session.locked'))
+        ORDER BY seconds DESC LIMIT :limit
+        """,
+        params={"limit": 20},
+        example="gatebook query longest-holds --param limit=5",
+    ),
+    "attempt-gaps": Query(
+        "attempts and hand-offs whose end came late or never, without anything on record in between",
+        """
+        SELECT a.seq, a.recorded_at, a.type, a.stream, a.actor, r.seq AS ended_seq, r.type AS ended_by,
+            round((julianday(r.recorded_at) - julianday(a.recorded_at)) * 86400, 3) AS seconds
+        FROM events a LEFT JOIN events r ON r.seq = (
+            SELECT min(e.seq) FROM events e WHERE e.stream = a.stream AND e.seq > a.seq AND e.type IN
+            ('dispatch.returned', 'dispatch.concluded', 'result.recorded', 'item.deferred', 'round.executed', 'round.rejected',
+             'marker.recovered', 'session.unlocked', 'session.lock_recovered'))
+        WHERE (a.type IN ('dispatch.attempted', 'item.handed_off') OR a.type = 'round.started' AND json_extract(a.data, '$.executor'))
+            AND (r.seq IS NULL OR (julianday(r.recorded_at) - julianday(a.recorded_at)) * 86400 >= :seconds)
+        ORDER BY r.seq IS NOT NULL, seconds DESC, a.seq
+        """,
+        params={"seconds": 600},
+        example="gatebook query attempt-gaps --param seconds=60",
+    ),
+    "stages": Query(
+        "every stage minted: for which tree, and whether it stood, or when and why it was lost",
+        """
+        SELECT m.stream AS session, json_extract(m.data, '$.stage') AS stage, m.seq AS minted_seq, m.recorded_at AS minted_at,
+            json_extract(m.data, '$.fingerprint') AS fingerprint, c.seq AS lost_seq, c.recorded_at AS lost_at,
+            coalesce(json_extract(c.data, '$.reason'), CASE WHEN c.seq IS NULL THEN 'stands' ELSE c.type END) AS outcome
+        FROM events m LEFT JOIN events c ON c.seq = (
+            SELECT min(e.seq) FROM events e WHERE e.stream = m.stream AND e.seq > m.seq
+            AND e.type IN ('stages.cleared', 'drift.accepted'))
+        WHERE m.type = 'stage.minted' ORDER BY m.seq
+        """,
+        example="gatebook query stages",
+    ),
+    "unanswered": Query(
+        "what was asked for and never decided: plans without an approval, dispatches without an end, drift without an answer",
+        """
+        SELECT q.seq, q.recorded_at, q.type, q.stream, q.actor,
+            (SELECT count(*) FROM events e WHERE e.stream = q.stream AND e.seq > q.seq) AS events_since
+        FROM events q WHERE q.type IN ('plan.proposed', 'dispatch.requested', 'drift.detected') AND NOT EXISTS (
+            SELECT 1 FROM events e WHERE e.stream = q.stream AND e.seq > q.seq AND e.type IN (
+                CASE q.type WHEN 'plan.proposed' THEN 'plan.approved' WHEN 'dispatch.requested' THEN 'dispatch.concluded'
+                    ELSE 'drift.accepted' END,
+                CASE q.type WHEN 'dispatch.requested' THEN 'dispatch.blocked' WHEN 'drift.detected' THEN 'drift.aborted'
+                    ELSE 'plan.proposed' END))
+        ORDER BY q.seq
+        """,
+        example="gatebook query unanswered",
+    ),
+    "mutations": Query(
+        "every use of a receipt: who changed what outside, with which evidence, and what came of it",
+        """
+        SELECT u.seq, u.recorded_at, u.actor, u.stream AS receipt, json_extract(u.data, '$.action') AS action,
+            json_extract(u.data, '$.origin') AS origin, json_extract(u.data, '$.target_type') AS target_type, json_extract(u.data, '$.target_id') AS target,
+            json_extract(u.data, '$.count') AS count, coalesce(json_extract(u.data, '$.verification'), '') AS verification,
+            (SELECT r.seq FROM events r WHERE r.type = 'result.recorded' AND r.seq > u.seq
+                AND 'receipt/' || (json_extract(r.data, '$.receipt_id')) = u.stream LIMIT 1) AS result_seq
+        FROM events u WHERE u.type = 'receipt.consumed' ORDER BY u.seq
+        """,
+        example="gatebook query mutations",
+    ),
+    "rejected-reports": Query(
+        "reports that counted for nothing, by session, role and reason",
+        """
+        SELECT stream AS session, json_extract(data, '$.role') AS role, json_extract(data, '$.reason') AS reason, count(*) AS times,
+            group_concat(seq, ' ') AS seqs
+        FROM events WHERE type = 'round.rejected' GROUP BY 1, 2, 3 ORDER BY times DESC, session
+        """,
+        example="gatebook query rejected-reports",
+    ),
+    "blocked-deliveries": Query(
+        "deliveries that were blocked, by what, and who let them go on",
+        """
+        SELECT b.stream AS session, b.seq, b.recorded_at, json_extract(b.data, '$.by') AS blocked_by, json_extract(b.data, '$.reason') AS reason,
+            u.seq AS unblocked_seq, u.actor AS unblocked_actor, coalesce(json_extract(u.data, '$.answered_by'), '') AS answered_by
+        FROM events b LEFT JOIN events u ON u.seq = (SELECT min(e.seq) FROM events e
+            WHERE e.stream = b.stream AND e.seq > b.seq AND e.type = 'delivery.unblocked')
+        WHERE b.type = 'delivery.blocked' ORDER BY b.seq
+        """,
+        example="gatebook query blocked-deliveries",
+    ),
+    "redactions": Query(
+        "whose content was erased, what kind of event it was, when and by whom",
+        """
+        SELECT r.seq AS redaction, r.recorded_at AS erased_at, r.actor, e.seq AS event, e.type, e.stream, e.recorded_at
+        FROM events r, json_each(r.data, '$.events') j JOIN events e ON e.seq = j.value
+        WHERE r.type = 'ledger.redacted' ORDER BY r.seq, e.seq
+        """,
+        example="gatebook query redactions",
+    ),
+    "recoveries": Query(
+        "where somebody took over: markers recovered, locks taken from the dead, restores, adopted files",
+        """
+        SELECT seq, recorded_at, type, stream, actor,
+            coalesce(json_extract(data, '$.answered_by'), json_extract(data, '$.session_id'), json_extract(data, '$.lost_seq'), json_extract(data, '$.file_digest'), '') AS detail
+        FROM events WHERE type IN ('marker.recovered', 'session.lock_recovered', 'ledger.restored', 'session.imported',
+            'circuit.imported') OR type = 'marker.claimed' AND coalesce(json_extract(data, '$.nonce'), '') = ''
+        ORDER BY seq
+        """,
+        example="gatebook query recoveries",
+    ),
+}

@@ -1,0 +1,312 @@
+"""The named forensic queries on whole stories: each finds what it is named for, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+
+from projections.queries import QUERIES
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "commands"))
+
+T = "2026-11-30T09:{:02d}:{:02d}.000000Z"
+
+
+class Log:
+    """The view `events` with rows as the tests want them, a second apart unless told otherwise."""
+
+    def __init__(self) -> None:
+        self.db = sqlite3.connect(":memory:")
+        self.db.row_factory = sqlite3.Row
+        self.db.execute(
+            "CREATE TABLE events (seq INTEGER PRIMARY KEY, stream TEXT, kind TEXT, version INTEGER, type TEXT, v INTEGER, "
+            "recorded_at TEXT, clock_behind INTEGER, actor TEXT, via TEXT, correlation TEXT, causation INTEGER, data TEXT, "
+            "redacted INTEGER, has_content INTEGER, hash TEXT)"
+        )
+        self.seq = 0
+        self.record("ledger", "ledger.opened", {"format": 1})
+
+    def record(
+        self,
+        stream: str,
+        type: str,
+        data: dict | None = None,
+        content: str | None = None,
+        *,
+        actor="cli:anna",
+        at=None,
+        behind=0,
+        correlation=None,
+    ) -> int:  # noqa: E501
+        self.seq += 1
+        when = at or T.format(self.seq // 60, self.seq % 60)
+        row = (
+            self.seq,
+            stream,
+            stream.split("/", maxsplit=1)[0],
+            1,
+            type,
+            1,
+            when,
+            behind,
+            actor,
+            "test",
+            correlation,
+            None,
+            json.dumps(data or {}),
+            0,
+            content is not None,
+            "",
+        )
+        self.db.execute(f"INSERT INTO events VALUES ({','.join('?' * 16)})", row)
+        return self.seq
+
+    def ask(self, name: str, **params) -> list[dict]:
+        query = QUERIES[name]
+        assert set(params) <= set(query.params)
+        return [dict(row) for row in self.db.execute(query.sql, query.params | params)]
+
+
+@pytest.fixture
+def log():
+    return Log()
+
+
+@pytest.fixture
+def told(log):
+    """All stories in one log."""
+    import stories
+
+    log.run = stories.plan_run(log)
+    log.session = stories.review(log)
+    log.request = stories.dispatch(log)
+    return log
+
+
+def test_there_are_enough_and_each_has_an_example_that_calls_it():
+    assert len(QUERIES) >= 12
+    for name, query in QUERIES.items():
+        assert query.example.startswith(f"gatebook query {name}")
+        assert query.text
+
+
+@pytest.mark.parametrize("name", sorted(QUERIES))
+def test_each_runs_on_an_empty_and_on_a_full_log(log, told, name):
+    assert isinstance(log.ask(name), list)
+    assert isinstance(Log().ask(name), list)
+
+
+def test_approvals_name_who_what_and_when(told):
+    rows = told.ask("approvals")
+    assert [row["seq"] for row in rows] == [
+        told.run["approved"],
+        told.run["issued"],
+        told.request["approved"],
+    ]
+    assert all(row["actor"] == "cli:anna" for row in rows)
+    assert json.loads(rows[0]["scope"])["3"] == "defer"
+    assert json.loads(rows[1]["scope"]) == ["assignment.submit_text"]
+
+
+def test_unused_receipts_are_those_neither_consumed_nor_revoked(told):
+    assert told.ask("unused-receipts") == []
+    spare = told.record(
+        "receipt/r-2", "receipt.issued", {"receipt_id": "r-2", "expires_at": "2026-11-30T12:00:00Z"}
+    )
+    told.record("receipt/r-3", "receipt.issued", {"receipt_id": "r-3", "expires_at": "2026-11-30T12:00:00Z"})
+    told.record("receipt/r-3", "receipt.revoked", {"receipt_id": "r-3"})
+    (before,) = told.ask("unused-receipts", now="2026-11-30T11:59:59Z")
+    (after,) = told.ask("unused-receipts", now="2026-11-30T12:00:00Z")
+    assert (before["seq"], before["receipt"], before["expired"], after["expired"]) == (spare, "r-2", 0, 1)
+
+
+def test_denials_are_counted_by_reason(told):
+    for _ in range(2):
+        told.record(
+            "refusal/2026-11-30",
+            "receipt.denied",
+            {"type": "receipt.consumed", "stream": "receipt/r-9", "reason": "expired", "suppressed": 3},
+        )
+    (row,) = told.ask("denials")
+    assert (row["refused"], row["reason"], row["stream"], row["times"], row["only_counted"]) == (
+        "receipt.consumed",
+        "expired",
+        "receipt/r-9",
+        3,
+        6,
+    )
+
+
+def test_endpoints_are_ordered_by_failures_of_each_reason(told):
+    for reason in ("rate_limit", "rate_limit"):
+        told.record("circuit/a|b", "circuit.opened", {"provider": "a", "executor": "b", "reason": reason})
+    told.record("circuit/a|b", "circuit.closed", {"provider": "a", "executor": "b"})
+    first, second = told.ask("endpoint-failures")
+    assert (
+        first["provider"],
+        first["failures"],
+        first["rate_limit"],
+        first["quota"],
+        first["recoveries"],
+        first["last_event"],
+    ) == ("a", 2, 2, 0, 1, "circuit.closed")
+    assert (second["provider"], second["quota"], second["last_event"]) == ("openai", 1, "circuit.opened")
+
+
+def test_runs_that_were_never_finalised_show_how_far_they_got(told):
+    assert told.ask("unfinished-runs") == []
+    told.record("run/2-2026-12-01", "plan.approved", {})
+    told.record("run/2-2026-12-01", "marker.claimed", {"nonce": "m"})
+    told.record("run/2-2026-12-01", "item.handed_off", {})
+    (row,) = told.ask("unfinished-runs")
+    assert (row["stream"], row["claims"], row["handed_off"], row["results"]) == ("run/2-2026-12-01", 1, 1, 0)
+
+
+def test_deliveries_after_accepted_drift_name_who_accepted_it(told):
+    assert told.ask("delivered-after-drift") == []
+    accepted = told.record("session/s", "drift.accepted", {"reason": "external-head", "answered_by": "flag"})
+    assert told.ask("delivered-after-drift") == []
+    delivered = told.record("session/s", "delivery.completed", {})
+    (row,) = told.ask("delivered-after-drift")
+    assert (row["accepted_seq"], row["delivered_seq"], row["reason"], row["answered_by"]) == (
+        accepted,
+        delivered,
+        "external-head",
+        "flag",
+    )
+
+
+def test_work_after_expiry_says_how_late(told):
+    assert told.ask("late-work") == []
+    told.record("receipt/r-4", "receipt.issued", {"expires_at": "2026-11-30T09:30:00Z"})
+    used = told.record("receipt/r-4", "receipt.consumed", {}, at="2026-11-30T09:30:02.500000Z")
+    (row,) = told.ask("late-work")
+    assert (row["seq"], row["allowed_type"], row["seconds_late"]) == (used, "receipt.issued", 2.5)
+
+
+def test_clock_anomalies_are_set_back_clocks_long_rests_and_given_times(told):
+    assert told.ask("clock-anomalies") == []
+    back = told.record("x-a/1", "x.a", behind=5_000_000, at="2026-11-30T10:00:00.000000Z")
+    small = told.record("x-a/1", "x.a", behind=900, at="2026-11-30T10:00:00.000001Z")
+    given = told.record(
+        "circuit/a|b",
+        "circuit.opened",
+        {"at": "2026-11-01T00:00:00Z", "at_given": True},
+        at="2026-11-30T10:00:01.000000Z",
+    )
+    rested = told.record("x-a/1", "x.a", at="2026-12-02T10:00:00.000000Z")
+    assert [row["seq"] for row in told.ask("clock-anomalies")] == [back, given, rested]
+    assert small in [row["seq"] for row in told.ask("clock-anomalies", least=0)]
+
+
+def test_actors_seen_once_stand_out(told):
+    once = told.record("x-a/1", "x.a", actor="cli:ana")
+    assert [row["actor"] for row in told.ask("lonely-actors")] == ["cli:ana"]
+    assert told.ask("lonely-actors")[0]["seq"] == once
+
+
+def test_holds_are_ordered_by_length_and_open_ones_say_so(told):
+    told.record("session/s", "session.locked", {}, at="2026-11-30T10:00:00.000000Z")
+    told.record("session/s", "session.unlocked", {}, at="2026-11-30T10:01:00.000000Z")
+    told.record("x-a/1", "x.a", at="2026-11-30T10:02:00.000000Z")
+    rows = told.ask("longest-holds", limit=3)
+    assert rows[0]["stream"] == "session/0b0e7a52-6f0c-4b6e-8f5f-0d6a3a1f4c11"
+    assert rows[0]["still_held"] == 1
+    assert (rows[1]["stream"], rows[1]["seconds"], rows[1]["still_held"]) == ("session/s", 60.0, 0)
+    assert len(told.ask("longest-holds", limit=1)) == 1
+
+
+def test_attempts_without_an_end_come_before_slow_ones(told):
+    assert told.ask("attempt-gaps") == []
+    slow = told.record("dispatch/d-2", "dispatch.attempted", {}, at="2026-11-30T10:00:00.000000Z")
+    told.record("dispatch/d-2", "dispatch.returned", {}, at="2026-11-30T10:20:00.000000Z")
+    lost = told.record("dispatch/d-3", "dispatch.attempted", {}, at="2026-11-30T10:30:00.000000Z")
+    assert [(row["seq"], row["seconds"]) for row in told.ask("attempt-gaps")] == [
+        (lost, None),
+        (slow, 1200.0),
+    ]
+
+
+def test_stages_say_whether_they_stand_and_why_they_were_lost(told):
+    assert {row["outcome"] for row in told.ask("stages")} == {"stands"}
+    told.record("session/s", "stage.minted", {"stage": "exec", "fingerprint": "f"})
+    told.record("session/s", "stages.cleared", {"reason": "executor-round"})
+    lost = told.ask("stages")[-1]
+    assert (lost["session"], lost["stage"], lost["outcome"]) == ("session/s", "exec", "executor-round")
+
+
+def test_what_was_never_decided_is_found_by_kind(told):
+    assert told.ask("unanswered") == []
+    plan = told.record("run/2-2026-12-01", "plan.proposed", {})
+    request = told.record("dispatch/d-9", "dispatch.requested", {})
+    drift = told.record("session/s", "drift.detected", {})
+    assert [row["seq"] for row in told.ask("unanswered")] == [plan, request, drift]
+    told.record("dispatch/d-9", "dispatch.blocked", {})
+    told.record("session/s", "drift.aborted", {})
+    assert [row["seq"] for row in told.ask("unanswered")] == [plan]
+
+
+def test_mutations_lead_to_their_results(told):
+    (row,) = told.ask("mutations")
+    assert (row["seq"], row["receipt"], row["result_seq"]) == (
+        told.run["consumed"],
+        "receipt/r-1",
+        told.run["result2"],
+    )
+
+
+def test_rejected_reports_are_counted_by_reason(told):
+    seqs = [
+        told.record("session/s", "round.rejected", {"role": "reviewer", "reason": "bad-verdict"})
+        for _ in range(2)
+    ]
+    (row,) = told.ask("rejected-reports")
+    assert (row["role"], row["reason"], row["times"], row["seqs"]) == (
+        "reviewer",
+        "bad-verdict",
+        2,
+        f"{seqs[0]} {seqs[1]}",
+    )
+
+
+def test_blocked_deliveries_name_who_let_them_go_on(told):
+    told.record("session/s", "delivery.blocked", {"by": "docs", "reason": "cap"})
+    assert told.ask("blocked-deliveries")[0]["unblocked_seq"] is None
+    lifted = told.record("session/s", "delivery.unblocked", {"was": "docs", "answered_by": "person"})
+    (row,) = told.ask("blocked-deliveries")
+    assert (row["blocked_by"], row["unblocked_seq"], row["answered_by"]) == ("docs", lifted, "person")
+
+
+def test_redactions_name_each_event(told):
+    redaction = told.record(
+        "ledger", "ledger.redacted", {"events": [told.run["approved"], told.run["result1"]]}
+    )
+    rows = told.ask("redactions")
+    assert [(row["redaction"], row["event"], row["type"]) for row in rows] == [
+        (redaction, told.run["approved"], "plan.approved"),
+        (redaction, told.run["result1"], "result.recorded"),
+    ]
+
+
+def test_takeovers_are_listed(told):
+    assert told.ask("recoveries") == []
+    taken = told.record("session/s", "session.lock_recovered", {"answered_by": "flag"})
+    adopted = told.record("run/3-2026-12-01", "marker.claimed", {"session_id": "t"})
+    assert [row["seq"] for row in told.ask("recoveries")] == [taken, adopted]
+
+
+def test_every_field_that_a_query_reads_exists_in_the_vocabulary():
+    import re
+
+    from projections.registry import TYPES, aggregate
+
+    fields: set[str] = set()
+    for name, (kind, _) in TYPES.items():
+        fields |= set(aggregate(kind).EVENTS[name].__struct_fields__)
+    for name, query in QUERIES.items():
+        read = set(re.findall(r"data, '\$\.(\w+)'", query.sql))
+        assert read <= fields, name
