@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "prove": ("commands.prove", "a proof that an event is in, or that the log only grew"),
     "check-proof": ("commands.prove", "check a proof file; needs no ledger"),
     "trace": ("commands.trace", "why was this allowed, and what did it cause?"),
+    "timeline": ("commands.timeline.command", "lanes over time, in the terminal, as SVG or as a page"),
     "witness init": ("commands.witness", "make a second party with its own key and memory"),
     "witness cosign": ("commands.witness", "sign a checkpoint that continues the last one seen"),
     "state": ("commands.state", "a projection now or as of a moment"),
@@ -49,7 +50,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("The ledger", ("init", "append", "log", "show", "state", "diff")),
-    ("Audit", ("verify", "replay", "trace", "query", "rebuild", "redact")),
+    ("Audit", ("verify", "replay", "trace", "timeline", "query", "rebuild", "redact")),
     ("Proofs", ("checkpoint", "prove", "check-proof", "witness init", "witness cosign")),
     ("Copies", ("export", "import", "backup", "resume", "trust")),
     ("Dispatch", tuple(name for name in COMMANDS if name.split()[0] in ("rubric", "route", "codex"))),
