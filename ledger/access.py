@@ -246,7 +246,8 @@ def open_current(location: str | None, *, now: Callable[[], int] = clock.now_us)
     return open_found(folder, now=now)
 
 
-def _make_keys() -> dict[str, tuple[bytes, str]]:
+def make_keys() -> dict[str, tuple[bytes, str]]:
+    """New Ed25519 pairs: name -> (32-byte seed, public key as hex)."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     made = {}
@@ -351,16 +352,25 @@ def _create_database(folder: str, origin: Origin, extra: dict[str, object], now:
     return True
 
 
-def _write_genesis(
-    connection: apsw.Connection, origin: Origin, extra: dict[str, object], now: Callable[[], int]
-) -> None:
-    keys = _make_keys()
+def make_genesis(origin: Origin, extra: dict[str, object], now: Callable[[], int]) -> Event:
+    """The sealed genesis event of a new ledger, whose keys this machine keeps from now on.
+
+    `extra` adds members to the data of `ledger.opened`. A ledger that is then not made leaves keys that nothing names.
+    """
+    keys = make_keys()
     public = {name: text for name, (_, text) in keys.items()}
     data = encode({"format": FORMAT, "keys": public, **extra}, what="ledger.opened", floats=False)
     event = first_event(data, origin, now())
     ledger_id = ledger_id_of(event.envelope)
     for name, (seed, _) in keys.items():
         home.write_key(ledger_id, name, seed)
+    return event
+
+
+def _write_genesis(
+    connection: apsw.Connection, origin: Origin, extra: dict[str, object], now: Callable[[], int]
+) -> None:
+    event = make_genesis(origin, extra, now)
     connection.execute(
         "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
         (1, event.envelope, event.data, None, None, event.hash),

@@ -84,7 +84,7 @@ class Draft:
     version before this event, or None for any.
     """
 
-    __slots__ = ("causation", "content", "correlation", "data", "expect_version", "idempotency_key", "stream", "type", "v")  # fmt: skip
+    __slots__ = ("causation", "content", "correlation", "data", "expect_version", "idempotency_key", "salt", "stream", "type", "v")  # fmt: skip
 
     def __init__(
         self,
@@ -117,6 +117,8 @@ class Draft:
         self.causation = causation
         self.idempotency_key = idempotency_key
         self.expect_version = expect_version
+        self.salt: bytes | None = None
+        """The content's salt, when a store drew it before sealing; else `seal` draws one."""
 
 
 class Event:
@@ -337,7 +339,7 @@ def seal(
         recorded = clock if clock > last else last + 1
         salt = content = digest = None
         if draft.content is not None:
-            salt = os.urandom(SALT_BYTES)
+            salt = draft.salt or os.urandom(SALT_BYTES)
             digest = content_digest(salt, draft.content)
             content = draft.content
         envelope = _envelope(draft, origin, seq, version, recorded, recorded - clock, digest)
