@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import sys
-from pathlib import Path
 
 import pytest
+import stories
 
-from projections.queries import QUERIES
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "commands"))
+from commands.audit.queries import NAMED
 
 T = "2026-11-30T09:{:02d}:{:02d}.000000Z"
 
@@ -66,7 +63,7 @@ class Log:
         return self.seq
 
     def ask(self, name: str, **params) -> list[dict]:
-        query = QUERIES[name]
+        query = NAMED[name]
         assert set(params) <= set(query.params)
         return [dict(row) for row in self.db.execute(query.sql, query.params | params)]
 
@@ -79,8 +76,6 @@ def log():
 @pytest.fixture
 def told(log):
     """All stories in one log."""
-    import stories
-
     log.run = stories.plan_run(log)
     log.session = stories.review(log)
     log.request = stories.dispatch(log)
@@ -88,13 +83,13 @@ def told(log):
 
 
 def test_there_are_enough_and_each_has_an_example_that_calls_it():
-    assert len(QUERIES) >= 12
-    for name, query in QUERIES.items():
+    assert len(NAMED) >= 12
+    for name, query in NAMED.items():
         assert query.example.startswith(f"gatebook query {name}")
         assert query.text
 
 
-@pytest.mark.parametrize("name", sorted(QUERIES))
+@pytest.mark.parametrize("name", sorted(NAMED))
 def test_each_runs_on_an_empty_and_on_a_full_log(log, told, name):
     assert isinstance(log.ask(name), list)
     assert isinstance(Log().ask(name), list)
@@ -307,6 +302,6 @@ def test_every_field_that_a_query_reads_exists_in_the_vocabulary():
     fields: set[str] = set()
     for name, (kind, _) in TYPES.items():
         fields |= set(aggregate(kind).EVENTS[name].__struct_fields__)
-    for name, query in QUERIES.items():
+    for name, query in NAMED.items():
         read = set(re.findall(r"data, '\$\.(\w+)'", query.sql))
         assert read <= fields, name

@@ -20,7 +20,7 @@ class Query:
         self.params = params or {}
 
 
-QUERIES: dict[str, Query] = {
+NAMED: dict[str, Query] = {
     "approvals": Query(
         "who approved what: plans, dispatches, drift, receipts, authority, with principal where it was signed",
         """
