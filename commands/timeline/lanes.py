@@ -147,6 +147,11 @@ def place_marks(
     return marks
 
 
+def bars_first(marks: Iterable[Mark]) -> list[Mark]:
+    """The order to draw in: what is long first, so that a moment at its beginning is not hidden by it."""
+    return sorted(marks, key=lambda mark: mark.x0 - mark.x1)
+
+
 def summary(items: Sequence[Item]) -> str:
     """`3 attempt, 1 failure` for a mark of several items."""
     counts: dict[str, int] = {}

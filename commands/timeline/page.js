@@ -130,7 +130,9 @@
         make("title", {}, name, lane);
       }
       before = lane;
-      for (const mark of marksOf(items)) drawMark(row, items, mark, y + ROW / 2, marks);
+      // What is long first, so that a moment at its beginning is not hidden by it.
+      const drawn = marksOf(items).sort((a, b) => (b.x1 - b.x0) - (a.x1 - a.x0));
+      for (const mark of drawn) drawMark(row, items, mark, y + ROW / 2, marks);
       y += ROW;
     });
     lanes.setAttribute("height", y + 8);

@@ -5,6 +5,7 @@ from __future__ import annotations
 from commands.timeline.lanes import (
     KINDS,
     axis_ticks,
+    bars_first,
     describe,
     duration_text,
     gravest,
@@ -161,7 +162,7 @@ def render_svg(items: Sequence[Item], *, title: str) -> str:
                 f'<path class="grid" d="M{MARGIN} {y - ROW / 2 - LANE_GAP / 2:.1f}H{WIDTH - MARGIN}"/>'
             )
         marks = place_marks(row, span, plot, small=SMALL, widest=WIDEST, right=60)
-        body += [_mark(mark, y, GUTTER) for mark in marks]
+        body += [_mark(mark, y, GUTTER) for mark in bars_first(marks)]
     start, end = span
     said = (
         f"{len(items)} items, {moment_text(start)} to {moment_text(end)} ({duration_text(end - start)})"

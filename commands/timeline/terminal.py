@@ -6,6 +6,7 @@ from commands.timeline.lanes import (
     KINDS,
     Mark,
     axis_ticks,
+    bars_first,
     duration_text,
     gravest,
     moment_text,
@@ -98,7 +99,7 @@ def _row_lines(
     before = None
     for row in rows:
         cells = _Cells(plot)
-        for mark in place_marks(row, span, plot - 1, small=1, widest=4, right=0):
+        for mark in bars_first(place_marks(row, span, plot - 1, small=1, widest=4, right=0)):
             _draw(cells, mark)
         name = _shorten(row.lane, gutter) if row.lane != before else ""
         lines.append(f"{name:<{gutter}}  {cells.line(colour=colour)}".rstrip())
