@@ -1,0 +1,207 @@
+"""Which bytes may follow a chain: the rule by which every replica of a fleet's ledger counts a message or calls it void.
+
+A message is three lines: envelope, data, hash in hex (canonical JSON has no raw line feed). It extends the chain when
+every rule of format 1 that needs no content holds (DESIGN, The log); anything else is void: it takes no seq. The rule
+looks at nothing but the messages before it, so all replicas agree.
+"""
+
+from __future__ import annotations
+
+import re
+
+from blake3 import blake3
+
+from ledger.canonical import is_canonical, load
+from ledger.clock import parse_us
+from ledger.errors import Invalid
+from ledger.event import MAX_DATA, Event, Origin, chain_hash, check_names, check_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TEXT = rb'"([^"\\\x00-\x1f]+)"'
+_DIGEST = rb'"([0-9a-f]{64})"'
+_NUMBER = rb"([1-9][0-9]{0,15})"
+# RFC 8785 puts members in this order; text with escapes goes the slow way.
+_ENVELOPE = re.compile(
+    rb'\{"actor":' + _TEXT
+    + rb'(?:,"causation":' + _NUMBER + rb")?"
+    + rb'(?:,"clock_behind":' + _NUMBER + rb")?"
+    + rb'(?:,"content_digest":' + _DIGEST + rb")?"
+    + rb'(?:,"correlation":' + _TEXT + rb")?"
+    + rb',"data_digest":' + _DIGEST
+    + rb'(?:,"idempotency_key":' + _TEXT + rb")?"
+    + rb',"recorded_at":' + _TEXT
+    + rb',"seq":' + _NUMBER
+    + rb',"stream":' + _TEXT
+    + rb',"type":' + _TEXT
+    + rb',"v":' + _NUMBER
+    + rb',"version":' + _NUMBER
+    + rb',"via":' + _TEXT
+    + rb"\}"
+)  # fmt: skip
+_MEMBERS = (
+    "actor", "causation", "clock_behind", "content_digest", "correlation", "data_digest", "idempotency_key",
+    "recorded_at", "seq", "stream", "type", "v", "version", "via",
+)  # fmt: skip
+_NUMBERS = {"causation", "clock_behind", "seq", "v", "version"}
+_OPTIONAL = {"causation", "clock_behind", "content_digest", "correlation", "idempotency_key"}
+
+
+class Void(Exception):
+    """The message is no extension of the chain; the text says why."""
+
+
+def message_of(event: Event) -> bytes:
+    """The message that carries `event`: all of it but salt and content."""
+    return b"%b\n%b\n%b" % (event.envelope, event.data, event.hash.hex().encode())
+
+
+def _slow_fields(envelope: bytes) -> tuple[str | None, ...]:
+    if not is_canonical(envelope, floats=False):
+        raise Void("the envelope is not a canonical JSON object")
+    members = load(envelope)
+    found: list[str | None] = []
+    for name in _MEMBERS:
+        value = members.pop(name, None)
+        wanted = int if name in _NUMBERS else str
+        if value is None and name in _OPTIONAL:
+            found.append(None)
+        elif type(value) is not wanted or (wanted is int and value <= 0):  # type: ignore[operator]
+            raise Void(f"envelope: {name} is missing or of another kind")
+        else:
+            found.append(str(value))
+    if members:
+        raise Void(f"envelope: unknown member {min(members)[:40]}")
+    if any(
+        digest is not None and re.fullmatch("[0-9a-f]{64}", digest) is None for digest in (found[3], found[5])
+    ):
+        raise Void("envelope: a digest that is not 64 lower-case hex digits")
+    return tuple(found)
+
+
+def _fields(envelope: bytes) -> tuple[str | None, ...]:
+    match = _ENVELOPE.fullmatch(envelope)
+    if match is None:
+        return _slow_fields(envelope)
+    try:
+        return tuple(part if part is None else part.decode() for part in match.groups())
+    except UnicodeDecodeError:
+        raise Void("the envelope is not UTF-8") from None
+
+
+_origins: dict[tuple[str, str], None] = {}
+
+
+def _check_texts(
+    actor: str, via: str, stream: str, type: str, correlation: str | None, key: str | None
+) -> None:
+    try:
+        check_names(stream, type)
+        if (actor, via) not in _origins:
+            Origin(actor, via)
+            if len(_origins) > 1000:
+                _origins.clear()
+            _origins[(actor, via)] = None
+        if correlation is not None:
+            check_text(correlation, "correlation")
+        if key is not None:
+            check_text(key, "idempotency key")
+    except Invalid as error:
+        raise Void(str(error)) from None
+
+
+class Chain:
+    """The end of a chain, as far as the next event must fit it; `extend` moves it on."""
+
+    __slots__ = ("_has_key", "_keys", "_versions", "hash", "recorded_at", "seq", "versions_of")
+
+    def __init__(
+        self, last: Event | None, versions_of: Callable[[str], int], has_key: Callable[[str], bool]
+    ) -> None:
+        """After event `last` (None: before genesis); the callables say what stands up to there."""
+        self.seq = last.seq if last else 0
+        self.hash = last.hash if last else bytes(32)
+        self.recorded_at = last.recorded_at if last else ""
+        self.versions_of = versions_of
+        self._has_key = has_key
+        self._versions: dict[str, int] = {}
+        self._keys: set[str] = set()
+
+    def _version(self, stream: str) -> int:
+        found = self._versions.get(stream)
+        return self.versions_of(stream) if found is None else found
+
+    def extend(self, body: bytes) -> Event:
+        """The event that `body` carries, when it may follow; salt and content are not in it.
+
+        Raises:
+            Void: it may not follow; the chain stays as it was.
+        """
+        parts = body.split(b"\n")
+        if len(parts) != 3:
+            raise Void("not a message of three lines")
+        envelope, data, digest = parts
+        hash = chain_hash(self.hash, envelope)
+        if hash.hex().encode() != digest:
+            raise Void(f"its hash does not follow event {self.seq}")
+        (
+            actor,
+            causation,
+            _,
+            _,
+            correlation,
+            data_digest,
+            key,
+            recorded_at,
+            seq,
+            stream,
+            type,
+            _,
+            version,
+            via,
+        ) = _fields(envelope)
+        assert actor is not None
+        assert via is not None
+        assert stream is not None
+        assert type is not None
+        assert recorded_at is not None
+        if seq != str(self.seq + 1):
+            raise Void(f"seq {seq} after {self.seq}")
+        if (stream == "ledger" and type == "ledger.opened") != (self.seq == 0):
+            raise Void("ledger.opened is the first event, and only that")
+        _check_texts(actor, via, stream, type, correlation, key)
+        if version != str(self._version(stream) + 1):
+            raise Void(f"version {version} of {stream} after {self._version(stream)}")
+        if causation is not None and int(causation) > self.seq:
+            raise Void("causation is no earlier event")
+        self._check_time(recorded_at)
+        if key is not None and (key in self._keys or self._has_key(key)):
+            raise Void("its idempotency key was used before")
+        if len(data) > MAX_DATA or blake3(data).hexdigest() != data_digest:
+            raise Void("data and data_digest differ")
+        if not is_canonical(data, floats=type.startswith("x.")):
+            raise Void("data is not a canonical JSON object")
+        self.seq += 1
+        self.hash = hash
+        self.recorded_at = recorded_at
+        self._versions[stream] = int(version)
+        if key is not None:
+            self._keys.add(key)
+        return Event(self.seq, envelope, data, None, None, hash)
+
+    def _check_time(self, recorded_at: str) -> None:
+        if recorded_at <= self.recorded_at:
+            raise Void("recorded_at does not increase")
+        if recorded_at[:19] != self.recorded_at[:19] or len(recorded_at) != 27:
+            try:
+                parse_us(recorded_at)
+            except ValueError:
+                raise Void("recorded_at is no time") from None
+        elif (
+            recorded_at[19] != "."
+            or recorded_at[26] != "Z"
+            or not (recorded_at.isascii() and recorded_at[20:26].isdigit())
+        ):
+            raise Void("recorded_at is no time")

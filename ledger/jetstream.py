@@ -1,0 +1,237 @@
+"""One JetStream stream as a ledger's total order: compare-and-swap publishing, atomic batches, reading by number.
+
+Facts of the server that this rests on (2.12 and later): `Nats-Expected-Last-Sequence` is compared when the message is
+applied, on every replica, so at most one message ever gets a place; an atomic batch (`Nats-Batch-*` headers,
+at most 1,000 messages) is stored whole, in consecutive places, or not at all. Message ids are not used: their
+window acknowledges other content under the same id.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ledger.canonical import encode, load
+from ledger.errors import Invalid, Refused, Tampered, Unavailable
+from ledger.nats_client import Link, Message, Silence
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+API = "$JS.API."
+MAX_BATCH = 1000
+PUBLISH_SECONDS = 3.0
+_WRONG_LAST = 10071
+_STREAM_NOT_FOUND = 10059
+_NO_REPLICAS = (10074, 10005)  # replicas without a cluster; no suitable peers
+_NAME_IN_USE = 10058
+_NOT_FOUND = 10037
+
+
+class WrongLast(Exception):
+    """Another message has the place that was asked for."""
+
+
+class NoStream(Exception):
+    """There is no stream of that name (or none that this account sees)."""
+
+
+class Stored:
+    """A message as the stream holds it: its number there, whether the rest of its batch follows, and its bytes."""
+
+    __slots__ = ("body", "more", "place")
+
+    def __init__(self, place: int, body: bytes, *, more: bool) -> None:
+        self.place = place
+        self.body = body
+        self.more = more
+
+
+def problem(answer: dict[str, object]) -> tuple[int, str]:
+    """(JetStream's error code, its text) of an answer; (0, "") when it is none."""
+    error = answer.get("error")
+    if not isinstance(error, dict):
+        return 0, ""
+    code = error.get("err_code")
+    return code if isinstance(code, int) else -1, str(error.get("description"))
+
+
+def read_answer(message: Message) -> dict[str, object]:
+    """The JSON object that JetStream answered; Silence when the bytes are none."""
+    try:
+        found = load(message.payload)
+    except Exception:  # noqa: BLE001 - the C scanner raises several kinds for bytes that are no JSON
+        found = None
+    if not isinstance(found, dict):
+        raise Silence("nats: an answer that is not JetStream's")
+    return found
+
+
+class Stream:
+    """The stream `name` with the one subject `gatebook.NAME`."""
+
+    def __init__(self, link: Link, name: str) -> None:
+        self.link = link
+        self.name = name
+        self.subject = f"gatebook.{name}".encode()
+        self._get = f"{API}DIRECT.GET.{name}".encode()
+
+    def config(self, replicas: int) -> dict[str, object]:
+        """What the stream must be: every message kept for good, each setting by the accident that it prevents."""
+        return {
+            "name": self.name,
+            "subjects": [self.subject.decode()],
+            "num_replicas": replicas,
+            "storage": "file",
+            "retention": "limits",
+            "discard": "new",  # full: the writer is refused, never the oldest event dropped
+            "max_age": 0,
+            "max_msgs": -1,
+            "max_bytes": -1,
+            "max_msgs_per_subject": -1,
+            "deny_delete": True,  # no single event can be taken out
+            "deny_purge": True,
+            "allow_rollup_hdrs": False,  # a rollup header would erase the log
+            "allow_direct": True,
+            "allow_atomic": True,
+        }
+
+    def api(self, verb: str, body: bytes = b"") -> dict[str, object]:
+        """The answer of a JetStream API request about this stream.
+
+        Raises:
+            NoStream: it does not exist. Refused: not allowed. Unavailable: no answer.
+        """
+        answer = read_answer(self.link.request(f"{API}STREAM.{verb}.{self.name}", body))
+        code, text = problem(answer)
+        if code == _STREAM_NOT_FOUND:
+            raise NoStream(self.name)
+        if code:
+            raise Refused(f"nats: stream {self.name}: {text}")
+        return answer
+
+    def info(self) -> dict[str, object]:
+        """Configuration and state, from the stream's leader."""
+        return self.api("INFO")
+
+    def create(self) -> None:
+        """Make the stream on three servers where there are, else on one; one that exists is left as it is.
+
+        Raises:
+            Refused: not allowed, or the server is too old. Unavailable: no answer.
+        """
+        create_stream(self.link, self.name, self.config)
+
+    def publish(self, bodies: list[bytes], last: int, attempt: bytes) -> None:
+        """Send `bodies` for the places after `last`, as one piece; `acknowledged` says how it went.
+
+        `attempt` marks the first message, so that a writer knows its own one whatever others wrote at the same moment.
+
+        Raises:
+            Invalid: more than one batch can hold. Unavailable: no connection: nothing was sent.
+        """
+        if len(bodies) > MAX_BATCH:
+            raise Invalid(f"{len(bodies)} events in one batch; a nats:// ledger takes {MAX_BATCH} at most")
+        connection = self.link.connection()
+        limit = connection.info.get("max_payload")
+        for body in bodies:
+            if isinstance(limit, int) and len(body) + 512 > limit:
+                raise Invalid(f"an event of {len(body)} bytes; this NATS server takes {limit} at most")
+        self._inbox = self.link.open_inbox()
+        expected = b"Nats-Expected-Last-Sequence: %d\r\nGatebook-Attempt: %b\r\n" % (last, attempt)
+        if len(bodies) == 1:
+            connection.publish(self.subject, bodies[0], expected, self._inbox)
+        else:
+            batch = os.urandom(16).hex().encode()
+            for number, body in enumerate(bodies, 1):
+                head = b"Nats-Batch-Id: %b\r\nNats-Batch-Sequence: %d\r\n" % (batch, number)
+                final = number == len(bodies)
+                head += expected if number == 1 else b""
+                head += b"Nats-Batch-Commit: 1\r\n" if final else b""
+                connection.publish(self.subject, body, head, self._inbox if final else b"")
+        try:
+            connection.flush()
+        except Silence:
+            self.link.drop()
+            raise
+
+    def acknowledged(self) -> int:
+        """The place of the last message of what `publish` sent, once it is stored as durably as the stream promises.
+
+        Raises:
+            WrongLast: somebody else has the place; nothing was stored. Silence: not known whether it was stored.
+            Unavailable: nothing was stored. Refused: not allowed, nothing was stored.
+        """
+        message = next(self.link.answers(self._inbox, PUBLISH_SECONDS))
+        if message.status == 503:
+            raise Unavailable(f"nats: no stream takes {self.subject.decode()} now")
+        answer = read_answer(message)
+        code, text = problem(answer)
+        if code == _WRONG_LAST:
+            raise WrongLast
+        if code:
+            # Full, sealed, no leader, batch given up: all said before anything is stored.
+            raise Unavailable(f"nats: stream {self.name}: {text}; nothing was recorded")
+        place = answer.get("seq")
+        if not isinstance(place, int) or answer.get("stream") != self.name:
+            raise Tampered(f"nats: an acknowledgement from another stream than {self.name}", verdict="forked")
+        return place
+
+    def ask_from(self, place: int, limit: int) -> bytes:
+        """Ask for up to `limit` messages from `place` on; the inbox for `pages_of`."""
+        inbox = self.link.open_inbox()
+        self.link.connection().publish(self._get, b'{"seq":%d,"batch":%d}' % (place, limit), b"", inbox)
+        return inbox
+
+    def answers_from(self, inbox: bytes) -> Iterator[Stored]:
+        """What `ask_from` asked for, in order; nothing where the stream ends before.
+
+        Raises:
+            Silence: not all came. Refused: not allowed.
+        """
+        for message in self.link.answers(inbox):
+            headers = message.headers
+            at = headers.rfind(b"\r\nNats-Sequence: ")
+            # A stored message always carries the server's own time stamp; a publisher may have put a status line in it.
+            if at < 0 or b"\r\nNats-Time-Stamp: " not in headers[at:]:
+                if message.status in (204, 404):
+                    return
+                raise Unavailable(f"nats: reading stream {self.name}: {headers[:80]!r}")
+            more = b"\r\nNats-Batch-Id:" in headers and b"\r\nNats-Batch-Commit:" not in headers
+            yield Stored(int(headers[at + 17 : headers.index(b"\r", at + 17)]), message.payload, more=more)
+
+    def read(self, place: int, limit: int) -> list[Stored]:
+        """Up to `limit` messages from `place` on, from whichever replica answers: it may lag behind."""
+        return list(self.answers_from(self.ask_from(place, limit)))
+
+    def at_leader(self, place: int) -> tuple[bytes, bytes] | None:
+        """(headers, body) of the message at `place` as the stream's leader has it; None when there is none."""
+        from base64 import b64decode
+
+        answer = read_answer(self.link.request(f"{API}STREAM.MSG.GET.{self.name}", encode({"seq": place})))
+        code, text = problem(answer)
+        if code == _NOT_FOUND:
+            return None
+        message = answer.get("message")
+        if code or not isinstance(message, dict):
+            raise Unavailable(f"nats: stream {self.name}: {text}")
+        return b64decode(str(message.get("hdrs") or "")), b64decode(str(message.get("data") or ""))
+
+
+def create_stream(link: Link, name: str, config: object) -> None:
+    """Create stream `name`; `config(replicas)` is tried with three replicas, then with one.
+
+    Raises:
+        Refused: not allowed, or not possible. Unavailable: no answer.
+    """
+    assert callable(config)
+    for replicas in (3, 1):
+        answer = read_answer(link.request(f"{API}STREAM.CREATE.{name}", encode(config(replicas))))
+        code, text = problem(answer)
+        if code in (0, _NAME_IN_USE):
+            return
+        if code not in _NO_REPLICAS:
+            break
+    raise Refused(
+        f"nats: stream {name} could not be made: {text}: an administrator can make it (docs/fleet.md)"
+    )

@@ -1,0 +1,93 @@
+"""Real nats-server processes for tests and tools: one alone, or three as a cluster, on loopback ports of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+SERVER = shutil.which("nats-server", path=os.path.dirname(sys.executable)) or shutil.which("nats-server")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in held]
+    for each in held:
+        each.close()
+    return ports
+
+
+class Server:
+    """One server with its own folder; `start` after `kill` takes the same place again."""
+
+    def __init__(self, folder, name: str = "n1", port: int = 0, *, routes: str = "", extra: str = "") -> None:
+        self.folder = str(folder)
+        self.name = name
+        os.makedirs(self.folder, exist_ok=True)
+        self.port, self.monitor = (port, free_ports(1)[0]) if port else free_ports(2)
+        self.config = os.path.join(self.folder, "server.conf")
+        with open(self.config, "w", encoding="utf-8") as file:
+            file.write(
+                f'server_name: {name}\nhost: 127.0.0.1\nport: {self.port}\nhttp: "127.0.0.1:{self.monitor}"\n'
+                f'jetstream {{ store_dir: "{self.folder}/js", sync_interval: always }}\n{routes}\n{extra}\n'
+            )
+        self.process: subprocess.Popen | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> Server:
+        log = open(os.path.join(self.folder, "log"), "ab")
+        self.process = subprocess.Popen([SERVER, "-c", self.config], stdout=log, stderr=log)
+        log.close()
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return self
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(open(os.path.join(self.folder, "log")).read()[-3000:]) from None
+                time.sleep(0.02)
+
+    def kill(self, how: int = signal.SIGKILL) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(how)
+            self.process.wait()
+
+    def wipe(self) -> None:
+        """Lose the disk."""
+        shutil.rmtree(os.path.join(self.folder, "js"), ignore_errors=True)
+
+
+class Cluster:
+    """Three servers; `url(name)` names a ledger on it."""
+
+    def __init__(self, folder, extra: str = "") -> None:
+        ports = free_ports(6)
+        urls = ", ".join(f"nats://127.0.0.1:{port}" for port in ports[3:])
+        self.servers = [
+            Server(
+                os.path.join(str(folder), f"n{n}"), f"n{n}", ports[n - 1], extra=extra,
+                routes=f"cluster {{ name: fleet, host: 127.0.0.1, port: {ports[n + 2]}, routes: [{urls}], pool_size: 1 }}",
+            )
+            for n in (1, 2, 3)
+        ]  # fmt: skip
+
+    def start(self) -> Cluster:
+        for server in self.servers:
+            server.start()
+        return self
+
+    def kill(self) -> None:
+        for server in self.servers:
+            server.kill()
+
+    def url(self, name: str) -> str:
+        return f"nats://{','.join(server.address for server in self.servers)}/{name}"
