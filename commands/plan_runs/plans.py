@@ -6,6 +6,7 @@ Nothing here repairs a plan. Every refusal names the item, the field and both va
 from __future__ import annotations
 
 from commands.plan_runs.documents import moment_of, parse_document, render_document
+from commands.plan_runs.run_folder import StalePlanError
 from ledger.errors import Invalid
 from projections.approval_grammar import is_skill_name
 from projections.result_keys import identity_text, result_key
@@ -17,14 +18,7 @@ if TYPE_CHECKING:
 
 PLAN = "plan.json"
 SNAPSHOT = "assignments.json"
-NEXT_STEP = "run canvas-scan again"
 _FILE_LIMIT = 8 << 20
-
-
-class StalePlanError(Invalid):
-    """A plan or snapshot that is missing, stale, malformed or inconsistent; only a new scan makes a valid one."""
-
-    next_step = NEXT_STEP
 
 
 def validate_plan(plan: Any, *, now: int | None = None, require_current: bool = False) -> dict[str, Any]:

@@ -136,22 +136,23 @@ def resolve_skill(
     assignment: dict[str, Any],
     *,
     aliases: dict[str, str] | None = None,
+    ask: bool = False,
 ) -> Resolution:
     """The skill for `assignment` under `route` (a skill name, a route's table, or None where the course has none).
 
     The delivery policy comes first: what cannot be handed in online resolves to `canvas-skip` whatever the route.
-    Raises `SubRouterError` when the route's sub-router fails.
+    With `ask` a route's sub-router is run (at hand-off only); it raises `SubRouterError` when it fails.
     """
     reason = delivery_reason(assignment)
     if reason is not None:
         return Resolution(SKIP, reason)
     if route is None:
         return Resolution(SKIP, "missing_route")
-    name = route if isinstance(route, str) else _route_name(route, assignment)
+    name = route if isinstance(route, str) else _route_name(route, assignment, ask=ask)
     return _canonical(name, aliases or {})
 
 
-def _route_name(route: dict[str, Any], assignment: dict[str, Any]) -> str:
+def _route_name(route: dict[str, Any], assignment: dict[str, Any], *, ask: bool) -> str:
     for override in route.get("overrides", ()):
         if all(
             field in assignment and _matches(wanted, assignment[field])
@@ -159,7 +160,7 @@ def _route_name(route: dict[str, Any], assignment: dict[str, Any]) -> str:
         ):
             return str(override["skill"])
     router = route.get("sub_router")
-    return str(route["skill"]) if router is None else ask_sub_router(router, assignment)
+    return ask_sub_router(router, assignment) if ask and router is not None else str(route["skill"])
 
 
 def _matches(wanted: Any, found: Any) -> bool:
@@ -240,10 +241,10 @@ class Resolver:
         self.routes: dict[str, Any] = document["routes"]
         self.aliases: dict[str, str] = document["aliases"]
 
-    def of(self, assignment: dict[str, Any]) -> str:
-        """The skill that the routes give `assignment`."""
+    def of(self, assignment: dict[str, Any], *, ask: bool = False) -> str:
+        """The skill that the routes give `assignment`; with `ask` as the family's sub-router says."""
         route = self.routes.get(identity_text(assignment.get("course_id"), "course_id"))
-        return resolve_skill(route, assignment, aliases=self.aliases).skill
+        return resolve_skill(route, assignment, aliases=self.aliases, ask=ask).skill
 
     def of_swap(self, target: str, assignment: dict[str, Any]) -> str:
         """What a swap to `target` becomes for `assignment`; only a target that stays itself may be swapped to."""

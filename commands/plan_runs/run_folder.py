@@ -6,6 +6,14 @@ import os
 
 from ledger.errors import Invalid
 
+NEXT_STEP = "run canvas-scan again"
+
+
+class StalePlanError(Invalid):
+    """A plan or snapshot that is missing, stale, malformed or inconsistent; only a new scan makes a valid one."""
+
+    next_step = NEXT_STEP
+
 
 class RunFolder:
     """One day's folder: `runs` (real path), `date` (its name), `path`."""
@@ -27,7 +35,7 @@ def run_folder(run_dir: str) -> RunFolder:
             f"{run_dir}: its name {day!r} is not a date YYYY-MM-DD; give the run's folder <runs>/<date>"
         )
     if os.path.islink(path) or not os.path.isdir(path):
-        raise Invalid(f"{run_dir}: is not a real folder; give the run's folder <runs>/<date>")
+        raise StalePlanError(f"{run_dir}: is not a real folder; give the run's folder <runs>/<date>")
     return RunFolder(os.path.realpath(runs), day)
 
 

@@ -1,0 +1,64 @@
+"""A signers file becomes a policy (DESIGN, Authority).
+
+The format is OpenSSH's allowed_signers: `PRINCIPAL TYPE BASE64 [comment]` a line. Two comments of ours may stand
+there: `# types: plan.approved receipt.issued` (default: all that can be signed) and `# presence: required`.
+"""
+
+from __future__ import annotations
+
+from ledger.errors import Invalid
+from projections.authority import SIGNABLE, is_public_key, policy_fault
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from projections.ledger_stream import Policy, Signer
+
+_LIMIT = 1 << 20
+
+
+def genesis_policy(path: str, *, single_key: bool = False) -> dict[str, object]:
+    """The policy of a signers file as the data of an event; `Invalid` naming the line that is wrong."""
+    import msgspec
+
+    found: dict[str, object] = msgspec.to_builtins(read_policy(path, single_key=single_key))
+    return found
+
+
+def read_policy(path: str, *, single_key: bool = False, presence: bool = False) -> Policy:
+    """The policy that a signers file asks for."""
+    from commands.append import read_input
+    from projections.ledger_stream import Policy
+
+    raw = read_input(path, "--signers")
+    if len(raw) > _LIMIT:
+        raise Invalid(f"{path}: is larger than {_LIMIT} bytes")
+    try:
+        lines = raw.decode("utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise Invalid(f"{path}: is not UTF-8") from None
+    types: tuple[str, ...] = tuple(sorted(SIGNABLE))
+    signers: list[Signer] = []
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if text.startswith("#"):
+            name, _, value = text[1:].strip().partition(":")
+            if name == "types":
+                types = tuple(sorted(set(value.split())))
+            elif name == "presence" and value.strip() == "required":
+                presence = True
+        elif text:
+            signers.append(_signer(text, f"{path} line {number}"))
+    policy = Policy(tuple(signers), types, presence, single_key)
+    fault = policy_fault(policy)
+    if fault is not None:
+        raise Invalid(f"{path}: {fault}")
+    return policy
+
+
+def _signer(text: str, where: str) -> Signer:
+    from projections.ledger_stream import Signer
+
+    words = text.split()
+    if len(words) < 3 or not is_public_key(f"{words[1]} {words[2]}"):
+        raise Invalid(f"{where}: is not `PRINCIPAL TYPE BASE64` (an OpenSSH public key with who holds it)")
+    return Signer(words[0], f"{words[1]} {words[2]}")

@@ -1,0 +1,73 @@
+"""`guard stop`: a Stop hook for coding agents; reads the hook's JSON, prints the hook's JSON, exits 0 always."""
+
+from __future__ import annotations
+
+import sys
+
+from commands.context import Context, emit
+from commands.flags import Args, Command, Flag
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any, NoReturn
+
+_SECONDS = 4.5
+_STDIN_LIMIT = 1 << 20
+
+
+class TooSlowError(Exception):
+    """The guard's time is over."""
+
+
+def _too_slow(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise TooSlowError(f"no answer in {_SECONDS} s")
+
+
+def stop(args: Args, context: Context) -> int:
+    """`{"decision":"block","reason":…}` while this session's run is unfinished, else `{}`; any fault of ours: `{}`."""
+    import signal
+
+    signal.signal(signal.SIGALRM, _too_slow)
+    signal.setitimer(signal.ITIMER_REAL, _SECONDS)
+    reply: dict[str, Any] = {}
+    try:
+        reply = _answer(args, context)
+    except Exception as error:  # noqa: BLE001 - a hook that fails must not keep an agent from stopping
+        text = " ".join(str(error).split()) or type(error).__name__
+        sys.stderr.write(f"gatebook: guard stop: {text}; the agent may stop\n")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    emit(reply)
+    return 0
+
+
+def _answer(args: Args, context: Context) -> dict[str, Any]:
+    from commands.plan_runs.documents import parse_document
+    from ledger.errors import Invalid
+
+    raw = sys.stdin.buffer.read(_STDIN_LIMIT + 1)
+    hook = parse_document(raw, "stdin")
+    if not isinstance(hook, dict):
+        raise Invalid("stdin: is not the hook's JSON object")
+    session = hook.get("session_id")
+    if not isinstance(session, str) or not session:
+        raise Invalid("stdin: has no session_id")
+    # Once is enough: an agent that was blocked and stops again is let go, or it would never end.
+    if hook.get("stop_hook_active"):
+        return {}
+    from commands.plan_runs.guarding import reason_to_go_on
+
+    reason = reason_to_go_on(context, session, args.runs)
+    return {} if reason is None else {"decision": "block", "reason": reason}
+
+
+COMMANDS = {
+    "guard stop": Command(
+        stop,
+        "A Stop hook: reads the hook's JSON on stdin; while the session named there owns a run whose items have not all\n"
+        "valid results, blocks stopping once, with the reason. Exits 0 always, in 5 seconds at most.",
+        flags=(Flag("--runs", "DIR", "also look at the markers of this runs folder"),),
+        example="""echo '{"session_id":"s1","stop_hook_active":false}' | gatebook guard stop""",
+    ),
+}
