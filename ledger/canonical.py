@@ -158,7 +158,7 @@ def text_of(raw: bytes | str, what: str) -> str:
         raise Invalid(f"{what}: not UTF-8 at byte {error.start}") from None
 
 
-def _parse(raw: bytes | str, reader: _Reader, what: str) -> object:
+def _parse(raw: bytes | str, reader: _Reader, what: str, depth: int = MAX_DEPTH) -> object:
     text = text_of(raw, what)
     value = _scan(text, reader, what)
     if reader.bad:
@@ -166,8 +166,8 @@ def _parse(raw: bytes | str, reader: _Reader, what: str) -> object:
             if isinstance(here, _Bad):
                 raise Invalid(f"{what}: {here.reason}, at {place}")
         raise Invalid(f"{what}: a key stands twice in one object")  # pragma: no cover - the walk finds it
-    if text.count("{") + text.count("[") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
-        raise Invalid(f"{what}: nested deeper than {MAX_DEPTH}")
+    if text.count("{") + text.count("[") > depth and _depth(value) > depth:
+        raise Invalid(f"{what}: nested deeper than {depth}")
     return value
 
 
@@ -180,6 +180,15 @@ def parse(raw: bytes | str, *, what: str = "data", floats: bool = True) -> objec
             The message names `what`, the reason and the place.
     """
     return _parse(raw, _Reader(floats=floats), what)
+
+
+def parse_stored(raw: bytes | str, *, what: str) -> object:
+    """A line that wraps stored canonical data (an export's): strict too, and whole doubles may stand as JCS writes them.
+
+    Raises:
+        Invalid: as `parse`; the wrapping object does not count against the depth of the data in it.
+    """
+    return _parse(raw, _Reader(floats=True, stored=True), what, MAX_DEPTH + 1)
 
 
 def parse_object(raw: bytes | str, *, what: str = "data", floats: bool = True) -> dict[str, object]:

@@ -150,7 +150,7 @@ def create_schema(connection: apsw.Connection) -> None:
 class SQLiteReader:
     """Reads through a store's connection; `inside` a transaction it sees the head the drafts will follow."""
 
-    __slots__ = ("_head", "_inside", "_snapshots", "_store", "clock")
+    __slots__ = ("_erased", "_head", "_inside", "_snapshots", "_store", "clock")
 
     def __init__(self, store: SQLiteStore, now: int, *, inside: bool = False) -> None:
         self._store = store
@@ -234,9 +234,8 @@ class SQLiteReader:
 
     def write_erasures(self) -> None:
         """Erase what `erase` collected; the trigger lets nothing else change."""
-        self._connection.executemany(
-            "UPDATE events SET content = NULL, salt = NULL WHERE seq = ?", self._erased
-        )
+        for seq in self._erased:
+            self._store.query("UPDATE events SET content = NULL, salt = NULL WHERE seq = ?", seq)
 
     def write_snapshots(self) -> None:
         """Insert what `save_snapshot` collected, after the events are in."""

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
         def snapshot(self, stream: str, fold: str, upto: int | None = None) -> tuple[int, bytes] | None:
             """(version, state bytes) of the newest snapshot of `stream` that this fold made and the chain confirms."""
 
+        def erase(self, seq: int) -> None:
+            """Erase content and salt of event `seq`, in one piece with what is appended."""
+
         def save_snapshot(self, stream: str, version: int, fold: str, state: bytes) -> None:
             """Keep `state` (at `version`, whose event is in this transaction or before) with what is appended."""
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from projections.cooldowns import REASONS, Circuit, is_open, next_opening
 from projections.fact import Fact, Law, digest_text
-from projections.times import SECOND, parse_time
+from projections.times import SECOND, parse_time, print_time
 
 KIND = "circuit"
 FOLD = "circuit/1"
@@ -151,3 +151,45 @@ def _admit_opened(circuit: Circuit | None, at: int, fact: Fact, law: Law) -> Non
     count, until = next_opening(circuit, data.reason, at, retry_at)
     if (data.failure_count, parse_time(data.unavailable_until)) != (count, until):
         law.refuse(fact, "the count or the cooldown is not what the table gives")
+
+
+VIEWS = {
+    "circuits": {
+        "provider": str,
+        "executor": str,
+        "state": str,
+        "reason": str,
+        "failure_count": int,
+        "last_failure_at": str,
+        "unavailable_until": str,
+        "probe_claimed_at": str,
+    }
+}
+
+
+def show(stream: str, state: State) -> dict[str, object]:
+    """One circuit as `state circuits` prints it."""
+    provider, _, executor = stream.partition("/")[2].rpartition("|")
+    circuit = state.circuit()
+    if circuit is None:
+        return {"provider": provider, "executor": executor, "state": "closed"}
+    return {
+        "provider": provider,
+        "executor": executor,
+        "state": "open",
+        "reason": circuit.reason,
+        "failure_count": circuit.failure_count,
+        "last_failure_at": print_time(circuit.last_failure_at),
+        "unavailable_until": print_time(circuit.unavailable_until),
+        "probe_claimed_at": None
+        if circuit.probe_claimed_at is None
+        else print_time(circuit.probe_claimed_at),
+    }
+
+
+STATES = {"circuits": show}
+
+
+def rows(stream: str, state: State) -> dict[str, list[dict[str, object]]]:
+    """The row of `circuits`."""
+    return {"circuits": [show(stream, state)]}

@@ -1,0 +1,59 @@
+"""Events as `log`, `show` and `export` write them: whole as JSON, or a line for people."""
+
+from __future__ import annotations
+
+from ledger.canonical import load
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ledger.event import Event
+    from ledger.sqlite import SQLiteStore
+
+CLIPPED = 100
+
+
+def content_json(content: bytes) -> object:
+    """Content as text where it is UTF-8, else `{"base64": …}`."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        import base64
+
+        return {"base64": base64.b64encode(content).decode()}
+
+
+def whole(event: Event, store: SQLiteStore) -> dict[str, object]:
+    """One event, whole: the envelope's members, data, content (or `redacted`), salt and hash."""
+    members = event.members
+    found: dict[str, object] = {
+        name: members[name] for name in ("seq", "stream", "version", "type", "v", "recorded_at")
+    }
+    found.update({name: value for name, value in members.items() if name not in found})
+    found["data"] = load(event.data)
+    if event.content_digest is not None:
+        content = store.artifact(event)
+        found["content"] = None if content is None else content_json(content)
+        found["salt"] = None if event.salt is None else event.salt.hex()
+        found["redacted"] = event.redacted
+    found["hash"] = event.hash.hex()
+    return found
+
+
+def _one_line(text: str) -> str:
+    flat = " ".join(text.split())
+    flat = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in flat[: CLIPPED + 1])
+    return flat if len(flat) <= CLIPPED else flat[:CLIPPED] + "…"
+
+
+def line(event: Event, store: SQLiteStore) -> str:
+    """One event in a line for people; control characters of foreign text never reach the terminal."""
+    shown = event.data.decode("utf-8", "replace")
+    if event.redacted:
+        note = "  [redacted]"
+    elif event.content_digest is not None:
+        content = store.artifact(event)
+        note = "  [content missing]" if content is None else f"  “{content[:400].decode('utf-8', 'replace')}”"
+    else:
+        note = ""
+    place = f"{event.stream} v{event.version}"
+    return f"{event.seq:>6}  {event.recorded_at}  {place:<34} {event.type:<22} {event.actor:<18} {_one_line(shown + note)}"

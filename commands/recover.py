@@ -1,0 +1,172 @@
+"""`resume` and `trust`: which copy of a ledger goes on, and which found ledger is believed (DESIGN, Which ledger)."""
+
+from __future__ import annotations
+
+import os
+
+from commands.context import Context, emit
+from commands.flags import Args, Command, Flag, Word
+from ledger.errors import Refused, Tampered, Usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ledger.access import Ledger
+    from projections.engine import Proposal, World
+    from projections.ledger_stream import Keys
+
+
+def _verified(ledger: Ledger) -> None:
+    from ledger.verify import verify
+
+    report = verify(ledger.store)
+    if not report.ok:
+        wrong = report.first_wrong or {}
+        raise Tampered(
+            f"{ledger.folder}: does not verify ({report.verdict}, event {wrong.get('seq')}, {wrong.get('field')}): "
+            "only a whole history can go on",
+            verdict=report.verdict,
+        )
+
+
+def _has_keys(ledger: Ledger, checkpoint: str, receipt: str) -> bool:
+    """Whether this machine keeps the private halves of the ledger's present keys."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from ledger.home import read_key
+
+    for name, public in (("checkpoint", checkpoint), ("receipt", receipt)):
+        try:
+            seed = read_key(ledger.id, name)
+        except Refused:
+            return False
+        if Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw().hex() != public:
+            return False
+    return True
+
+
+def _new_keys(ledger: Ledger) -> Keys:
+    """Fresh key pairs for a successor on a machine without the old private keys; the old files stay beside them."""
+    from ledger.access import make_keys
+    from ledger.home import keys_dir, write_key
+    from projections.ledger_stream import Keys
+
+    made = make_keys()
+    for name, (seed, _) in made.items():
+        path = os.path.join(keys_dir(ledger.id), name)
+        if os.path.lexists(path):
+            os.rename(path, f"{path}.{ledger.store.head().seq}.old")
+        write_key(ledger.id, name, seed)
+    return Keys(made["checkpoint"][1], made["receipt"][1])
+
+
+def resume(args: Args, context: Context) -> int:
+    """Let a restored, forked or imported ledger take writes again; everything open before is void."""
+    from msgspec import UNSET
+
+    from commands.append import check_credentials
+    from ledger.access import ARCHIVE_ID
+    from ledger.sqlite import APPLICATION_ID
+    from projections.engine import Proposal, state_of, submit
+    from projections.ledger_stream import Restored
+
+    if not args.as_successor:
+        raise Usage(
+            "resume needs --as-successor: it says that this history goes on and everything open in it is void"
+        )
+    if not args.reason.strip():
+        raise Usage("--reason must say why")
+    check_credentials(b"", args.reason.encode("utf-8", "surrogateescape"))
+    ledger = context.ledger()
+    _verified(ledger)
+    memory = ledger.memory()
+    head = ledger.store.head()
+    behind = memory is not None and (memory[0] > head.seq or _other(ledger, memory))
+    if not ledger.archive and not behind:
+        raise Refused(
+            f"{ledger.folder}: ends where this machine saw it end, and takes writes: there is nothing to resume"
+        )
+    state, _ = state_of(ledger, "ledger")
+    keys = UNSET if _has_keys(ledger, state.checkpoint_key, state.receipt_key) else _new_keys(ledger)
+    lost = memory if memory is not None and behind else None
+
+    def decide(world: World) -> list[Proposal]:
+        last = world.reader.head()
+        data = Restored(
+            last.seq, last.hash.hex(), lost[0] if lost else 0, lost[1].hex() if lost else "", keys
+        )
+        return [
+            Proposal(
+                "ledger", "ledger.restored", data, content=args.reason.encode("utf-8", "surrogateescape")
+            )
+        ]
+
+    if ledger.archive:
+        ledger.store.mark(APPLICATION_ID)
+        ledger.archive = False
+    ledger.accept_any_head()
+    try:
+        done = submit(ledger, context.origin(), decide)
+    except BaseException:
+        if memory is None:
+            ledger.store.mark(ARCHIVE_ID)
+        raise
+    from ledger.clock import format_us, now_us
+    from ledger.home import remember_ledger
+
+    remember_ledger(ledger.id, ledger.folder, format_us(now_us()))
+    event = done.events[0]
+    emit(
+        {
+            "ledger_id": ledger.id,
+            "path": ledger.folder,
+            "seq": event.seq,
+            "hash": event.hash.hex(),
+            "after": head.seq,
+            "lost": {"seq": lost[0], "hash": lost[1].hex()} if lost else None,
+            "new_keys": keys is not UNSET,
+        }
+    )
+    return 0
+
+
+def _other(ledger: Ledger, memory: tuple[int, bytes]) -> bool:
+    event = ledger.store.reader().event(memory[0])
+    return event is None or event.hash != memory[1]
+
+
+def trust(args: Args, _context: Context) -> int:
+    """Accept a found ledger on this machine, its present head included."""
+    from ledger.access import find
+    from ledger.access import trust as accept
+
+    folder = args.path or find()
+    if folder is None:
+        raise Usage("no ledger here; run `gatebook init`, or name one: gatebook trust PATH")
+    ledger = accept(os.path.abspath(folder))
+    head = ledger.store.head()
+    emit({"ledger_id": ledger.id, "path": ledger.folder, "seq": head.seq, "hash": head.hash.hex()})
+    ledger.close()
+    return 0
+
+
+COMMANDS = {
+    "resume": Command(
+        resume,
+        "A ledger that was restored from a backup, lost its tail, or was imported takes writes again as the successor.\n"
+        "It must verify. Recorded as ledger.restored: open receipts, approvals, probes and markers are void, so that\n"
+        "nothing spent is fresh again.",
+        flags=(
+            Flag("--as-successor", None, "yes, this history goes on"),
+            Flag("--reason", "R", "why, for the auditors", required=True),
+        ),
+        example="gatebook export --out l.jsonl && gatebook import l.jsonl --to copy\n"
+        "gatebook --ledger copy resume --as-successor --reason 'moved to a new machine'",
+    ),
+    "trust": Command(
+        trust,
+        "Accepts a ledger that was found by searching upwards (cloned, copied, moved): its id, place and present head\n"
+        "are remembered in $XDG_STATE_HOME/gatebook. It must be a real directory of yours that git does not track.",
+        words=(Word("PATH", "the .gatebook directory (default: the nearest)", optional=True),),
+        example="gatebook trust .gatebook",
+    ),
+}

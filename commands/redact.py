@@ -1,0 +1,95 @@
+"""`redact`: erase content and salt of events on purpose, on record (DESIGN, The log; issue: the chain still verifies)."""
+
+from __future__ import annotations
+
+import os
+
+from commands.context import Context, emit
+from commands.flags import Args, Command, Flag, Word, whole_number
+from ledger.errors import Invalid, Usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ledger.access import Ledger
+    from projections.engine import Proposal, World
+
+
+def purge(ledger: Ledger) -> bool:
+    """Remove what could still hold erased content: the views, artifacts of redacted events, the WAL. False: a reader is in the way."""
+    from projections.views import path_of, remove
+
+    remove(path_of(ledger))
+    folder = os.path.join(ledger.folder, "artifacts")
+    for (seq,) in ledger.store.query(
+        "SELECT seq FROM events WHERE salt IS NULL AND json_extract(CAST(envelope AS TEXT), '$.content_digest') IS NOT NULL"
+        if os.path.isdir(folder)
+        else "SELECT 1 WHERE 0"
+    ):
+        event = ledger.store.reader().event(int(str(seq)))
+        path = os.path.join(folder, (event.content_digest if event else None) or "-")
+        if os.path.lexists(path):
+            os.unlink(path)
+    return ledger.store.empty_wal()
+
+
+def run(args: Args, context: Context) -> int:
+    """Erase the content of the named events and record that it was erased and why."""
+    from commands.append import check_credentials
+    from projections.engine import Proposal, submit
+    from projections.ledger_stream import Redacted
+
+    seqs = sorted({whole_number(text, "SEQ") for text in args.seq})
+    if not args.reason.strip():
+        raise Usage("--reason must say why")
+    reason = args.reason.encode("utf-8", "surrogateescape")
+    check_credentials(b"", reason)
+    ledger = context.ledger()
+    erased: list[int] = []
+
+    def decide(world: World) -> list[Proposal]:
+        erased.clear()
+        for seq in seqs:
+            event = world.reader.event(seq)
+            if event is None:
+                raise Invalid(f"event {seq}: there is no such event; nothing was redacted")
+            if event.content_digest is None:
+                raise Invalid(f"event {seq}: has no content (data cannot be erased); nothing was redacted")
+            if not event.redacted:
+                erased.append(seq)
+        if not erased:
+            return []
+        for seq in erased:
+            world.reader.erase(seq)
+        return [Proposal("ledger", "ledger.redacted", Redacted(tuple(erased)), content=reason)]
+
+    done = submit(ledger, context.origin(), decide)
+    # Crash here: the record and the erasure stand (one transaction); the same call again finishes the purge.
+    clean = purge(ledger)
+    emit(
+        {
+            "seq": done.events[0].seq if done.events else None,
+            "redacted": erased,
+            "already": [seq for seq in seqs if seq not in erased],
+            "purged": clean,
+        }
+    )
+    if not clean:
+        context.log().warning(
+            "another process is reading: its snapshot may still hold the erased pages; run the same command again"
+        )
+        return 75
+    return 0
+
+
+COMMANDS = {
+    "redact": Command(
+        run,
+        "Erases content and salt of these events, also from the WAL, free pages, views and artifacts, and records it with\n"
+        "the reason. Data, hashes and proofs stay; the chain still verifies. Exports and backups made before keep theirs.\n"
+        "Exit 75: erased, but a reader holds an old snapshot; call again.",
+        words=(Word("SEQ", "the events", many=True),),
+        flags=(Flag("--reason", "R", "why, for the auditors", required=True),),
+        example="gatebook append --stream x-notes/1 --type x.note.added --content 'a name'\n"
+        "gatebook redact 2 --reason 'personal data'",
+    )
+}

@@ -1,0 +1,140 @@
+"""`verify`: is everything as it was recorded? (contract page ledger)."""
+
+from __future__ import annotations
+
+import os
+
+from commands.context import Context, emit, say
+from commands.flags import Args, Command, Flag
+from ledger.errors import Tampered, Usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ledger.access import Ledger
+    from ledger.verify import Report
+
+EVENTS_A_JOB = 50_000
+
+
+def jobs_for(events: int, asked: int | None) -> int:
+    """How many processes verify `events`: as asked, else one a core, and one where it is not worth a second."""
+    if asked == 0:
+        raise Usage("--jobs must be at least 1")
+    return min(asked or os.cpu_count() or 1, max(1, events // EVENTS_A_JOB), 64)
+
+
+def unreadable(error: Tampered) -> Report:
+    """The report on a file that could not even be opened."""
+    from ledger.verify import Report, Wrong
+
+    report = Report()
+    report.blame(Wrong(error.verdict, error.seq, "file", "a readable ledger", str(error)))
+    return report
+
+
+def _reach(ledger: Ledger) -> tuple[int, str]:
+    """(size, promise) of the last checkpoint on record; (0, "recorded") without one."""
+    from commands.audit.against import reach
+
+    found = reach(ledger)
+    return (found.head.size, found.promise) if found is not None else (0, "recorded")
+
+
+def describe(report: Report, promise: str) -> str:
+    """The verdict in a line or two for people."""
+    head = f"head {report.head_seq} {report.head_hash.hex()[:16]}…"
+    if report.ok:
+        after = (
+            f"{report.after_checkpoint} after the last checkpoint"
+            if report.checkpointed
+            else "no checkpoint yet"
+        )
+        erased = f"; {report.redacted} redacted on record" if report.redacted else ""
+        how_far = "" if promise == "recorded" else f" ({promise} up to event {report.checkpointed})"
+        warning = ""
+        if not report.checkpointed:
+            warning = (
+                "\nWithout a checkpoint kept elsewhere this cannot tell a cut tail or a wholly rewritten history: "
+                "`gatebook checkpoint --out F`."
+            )
+        return f"ok: {report.events} events verified, {head}, {after}{how_far}{erased}{warning}"
+    wrong = report.first_wrong or {}
+    where = f"event {wrong['seq']}, " if wrong.get("seq") is not None else ""
+    return (
+        f"{report.verdict}: {where}{wrong.get('field')}: expected {wrong.get('expected')}, found {wrong.get('found')}\n"
+        f"{report.events} events were checked before that; {head}"
+    )
+
+
+def examine(ledger: Ledger, args: Args) -> tuple[Report, str]:
+    """(report, promise) of a verification as `args` ask for it."""
+    from commands.progress import Bar
+    from ledger.verify import verify
+
+    since = None
+    attested = None
+    if args.since_checkpoint is not None:
+        from commands.audit.against import start_after
+
+        attested, hash_ = start_after(ledger, args.since_checkpoint)
+        since = (attested.head.size, hash_)
+    if args.against is not None:
+        from commands.audit.against import compare_with
+
+        attested = compare_with(ledger, args.against)
+    bar = Bar("verifying")
+    try:
+        memory = None if ledger.archive else ledger.memory()
+        jobs = jobs_for(ledger.store.head().seq, args.jobs)
+        report = verify(ledger.store, memory=memory, jobs=jobs, since=since, progress=bar.callback())
+    finally:
+        bar.close()
+    size, promise = (attested.head.size, attested.promise) if attested is not None else (0, "recorded")
+    if report.ok:
+        recorded, how = _reach(ledger)
+        if recorded > size:
+            size, promise = recorded, how
+        report.checkpointed = size
+        report.after_checkpoint = report.head_seq - size
+    return report, promise
+
+
+def run(args: Args, context: Context) -> int:
+    """Verify the ledger; exit 3 when anything is not as recorded."""
+    promise = "recorded"
+    try:
+        report, promise = examine(context.ledger(), args)
+    except Tampered as error:
+        report = unreadable(error)
+    if args.json:
+        emit(report.as_json())
+    else:
+        say(describe(report, promise))
+    return 0 if report.ok else 3
+
+
+COMMANDS = {
+    "verify": Command(
+        run,
+        "Checks every hash, link, number, digest, canonical form and the table's shape, and this machine's memory of\n"
+        "the head; names the first wrong event, the field, expected and found. Exit 3 when anything is not as recorded.\n"
+        "Verdicts: ok, content-mismatch, link-broken, gap, order, truncated, forked, schema-tampered, unreadable,\n"
+        "nothing-to-verify (and not-lawful, views-differ from `replay`).",
+        flags=(
+            Flag(
+                "--jobs",
+                "N",
+                "processes to share the work (default: one a core for large ledgers)",
+                number=True,
+            ),
+            Flag(
+                "--since-checkpoint",
+                "F",
+                "only the events after this checkpoint note, which vouches for the rest",
+            ),
+            Flag("--against", "F", "the history must be the one of this checkpoint note, kept elsewhere"),
+            Flag("--json", None, "one JSON object"),
+        ),
+        example="gatebook verify --json",
+    )
+}

@@ -1,0 +1,248 @@
+"""`rebuild` and `query`: the read models and read-only SQL over them (contract page ledger)."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+
+from commands.context import Context, dumps, emit, say
+from commands.flags import Args, Command, Flag, Word
+from ledger.errors import Invalid, Usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from commands.audit.queries import Query
+    from ledger.access import Ledger
+
+MAX_STEPS = 2_000_000_000
+
+
+def rebuild(args: Args, context: Context) -> int:
+    """Make the views from nothing; with `--check` only compare (exit 3 on a difference)."""
+    import time
+
+    from commands.progress import Bar
+    from projections.views import build, path_of
+
+    ledger = context.ledger()
+    path = path_of(ledger)
+    bar = Bar("rebuilding")
+    began = time.monotonic()
+    try:
+        if not args.check:
+            events = build(ledger, path, bar)
+            emit({"events": events, "path": path, "seconds": round(time.monotonic() - began, 3)})
+            return 0
+        standing = os.path.exists(path)
+        events, found = check(ledger, bar)
+    finally:
+        bar.close()
+    verdict = "views-differ" if found else "ok"
+    emit({"ok": not found, "verdict": verdict, "events": events, "differences": found, "standing": standing})
+    return 3 if found else 0
+
+
+def check(ledger: Ledger, progress: Callable[[int, int], None] | None = None) -> tuple[int, list[str]]:
+    """(events, differences) between the standing views, brought up to the head, and ones made from nothing."""
+    from projections.views import build, differences, path_of, remove
+
+    path = path_of(ledger)
+    fresh = f"{path}.check-{os.getpid()}"
+    try:
+        events = build(ledger, fresh, progress)
+        if not os.path.exists(path):
+            return events, []
+        _catch_up_first(path, ledger)
+        return events, differences(path, fresh)
+    finally:
+        remove(fresh)
+
+
+def _catch_up_first(path: str, ledger: Ledger) -> None:
+    """Views that only lag are not different: bring them up, unless they are damaged (then the comparison says so)."""
+    from projections.views import Catchup, connect, usable
+
+    try:
+        database = connect(path)
+        start = usable(ledger, database)
+        if start is not None:
+            database.execute("BEGIN IMMEDIATE")
+            Catchup(ledger, database).run(start)
+            database.execute("COMMIT")
+        database.close()
+    except sqlite3.Error:
+        return
+
+
+def _allowed(
+    action: int, first: str | None, second: str | None, _database: str | None, _trigger: str | None
+) -> int:
+    if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE):
+        return sqlite3.SQLITE_OK
+    if action == sqlite3.SQLITE_FUNCTION and second not in ("load_extension", "fts3_tokenizer"):
+        return sqlite3.SQLITE_OK
+    if (
+        action == sqlite3.SQLITE_PRAGMA
+        and first in ("data_version", "table_info", "table_xinfo", "table_list")
+        and second is None
+    ):
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY
+
+
+def _named() -> dict[str, Query]:
+    from commands.audit.queries import NAMED
+
+    return NAMED
+
+
+def _parameters(pairs: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise Usage(f"--param {pair}: must be NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def _statement(text: str, given: dict[str, str]) -> tuple[str, dict[str, object]]:
+    named = _named()
+    if text not in named:
+        if " " not in text.strip():
+            raise Usage(f"no query is called {text!r}; `gatebook query --list` shows them, or give SQL")
+        return text, dict(given)
+    query = named[text]
+    unknown = sorted(set(given) - set(query.params))
+    if unknown:
+        raise Usage(
+            f"query {text} has no parameter {unknown[0]}; it takes {', '.join(query.params) or 'none'}"
+        )
+    values: dict[str, object] = {**query.params, **given}
+    missing = [name for name, value in values.items() if value is None]
+    if missing:
+        raise Usage(f"query {text} needs --param {missing[0]}=…")
+    return query.sql, values
+
+
+def _list(as_json: bool) -> None:
+    if as_json:
+        emit([{"name": name, "text": query.text, "params": query.params} for name, query in _named().items()])
+        return
+    for name, query in _named().items():
+        takes = "".join(f" [{key}={'' if value is None else value}]" for key, value in query.params.items())
+        say(f"{name:<28} {query.text}{takes}")
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    text = value.hex() if isinstance(value, bytes) else str(value)
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+def _print(names: list[str], rows: Iterable[tuple[object, ...]], how: str) -> None:
+    if how == "nl":
+        for row in rows:
+            say(
+                dumps(
+                    dict(
+                        zip(
+                            names,
+                            (value.hex() if isinstance(value, bytes) else value for value in row),
+                            strict=True,
+                        )
+                    )
+                )
+            )
+    elif how == "json":
+        emit(
+            [
+                dict(zip(names, (v.hex() if isinstance(v, bytes) else v for v in row), strict=True))
+                for row in rows
+            ]
+        )
+    elif how == "csv":
+        import csv
+
+        writer = csv.writer(sys.stdout)
+        writer.writerow(names)
+        writer.writerows(
+            ["" if v is None else v.hex() if isinstance(v, bytes) else v for v in row] for row in rows
+        )
+    else:
+        _table(names, list(rows))
+
+
+def _table(names: list[str], rows: list[tuple[object, ...]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in names:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(_escape(_cell(value)) for value in row))
+    Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 200).print(table)
+    say(f"{len(rows)} row{'' if len(rows) == 1 else 's'}")
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def query(args: Args, context: Context) -> int:
+    """Run a named query, or read-only SQL, over the views at the head of the ledger."""
+    if args.list:
+        _list(args.format == "json")
+        return 0
+    if args.sql is None:
+        raise Usage("query needs SQL or the NAME of a query; `gatebook query --list` shows them")
+    from projections.views import open_views
+
+    sql, values = _statement(args.sql, _parameters(args.param))
+    with open_views(context.ledger()) as database:
+        connection = database.conn
+        connection.execute("PRAGMA query_only=ON")
+        connection.set_authorizer(_allowed)
+        try:
+            cursor = connection.execute(sql, values)
+            if cursor.description is None:
+                raise Invalid("query: the statement returns no rows; only SELECT is allowed")
+            names = [column[0] for column in cursor.description]
+            _print(names, cursor, args.format or "table")
+        except sqlite3.Error as error:
+            denied = "not authorized" in str(error) or "prohibited" in str(error)
+            raise Invalid(f"query: {'only reading is allowed' if denied else error}") from None
+        except sqlite3.Warning as error:
+            raise Invalid(f"query: {error}") from None
+        finally:
+            connection.set_authorizer(None)
+    return 0
+
+
+COMMANDS = {
+    "rebuild": Command(
+        rebuild,
+        "Makes the read models from nothing. With --check nothing is changed: a second set is made and compared with the\n"
+        "one that stands; exit 3 (views-differ) on a difference.",
+        flags=(Flag("--check", None, "only compare"),),
+        example="gatebook rebuild",
+    ),
+    "query": Command(
+        query,
+        "Read-only SQL over the views (tables events, events_fts, circuits, …), or one of the named forensic queries.",
+        words=(Word("SQL", "a SELECT, or the name of a query", optional=True),),
+        flags=(
+            Flag("--param", "K=V", "a parameter, :K in the SQL", many=True),
+            Flag("--format", "F", "how rows are printed", choices=("table", "json", "csv", "nl")),
+            Flag("--list", None, "the named queries"),
+        ),
+        example='gatebook query "SELECT type, count(*) AS n FROM events GROUP BY type ORDER BY n DESC"',
+    ),
+}

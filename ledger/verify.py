@@ -1,0 +1,653 @@
+"""Verification: every hash, link, number, digest and form of a ledger, in constant memory per stream.
+
+msgspec reads each envelope into a struct whose fields stand in JCS order: what it writes back is the canonical
+form, so one comparison of bytes judges names, order, types and spelling. An event that differs anywhere, or has
+floats or text outside ASCII, is judged again without shortcuts, to say which field, expected and found.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import apsw
+import msgspec
+from blake3 import blake3
+from msgspec import Meta, Struct
+
+from ledger.canonical import MAX_SAFE, is_canonical
+from ledger.errors import GatebookError, Tampered
+from ledger.event import (
+    HASH_CONTEXT,
+    ZERO_HASH,
+    Event,
+    Head,
+    chain_hash,
+    check_names,
+    check_text,
+    content_digest,
+    head_of,
+)
+from ledger.sqlite import APPLICATION_ID, RANGE_SQL, SCHEMA, SQLiteStore, connect, snapshot_digest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ledger.sqlite import Row
+
+VERDICTS = (
+    "ok",
+    "content-mismatch",
+    "link-broken",
+    "gap",
+    "order",
+    "truncated",
+    "forked",
+    "not-lawful",
+    "views-differ",
+    "schema-tampered",
+    "unreadable",
+    "nothing-to-verify",
+)
+PROGRESS_EVERY = 20_000
+
+
+class Envelope(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False, kw_only=True):
+    """The envelope's members in JCS order, so that encoding one gives its canonical bytes (DESIGN, format 1)."""
+
+    actor: str
+    causation: int | None = None
+    clock_behind: int = 0
+    content_digest: str | None = None
+    correlation: str | None = None
+    data_digest: str
+    idempotency_key: str | None = None
+    recorded_at: datetime
+    seq: int
+    stream: str
+    type: str
+    v: int
+    version: int
+    via: str
+
+
+def _plain_json(depth: int) -> Any:
+    """JSON without floats and with safe integers only, `depth` levels deep: the type that needs no closer look."""
+    scalar = Annotated[int, Meta(ge=-MAX_SAFE, le=MAX_SAFE)] | str | bool | None
+    below: Any = scalar
+    for _ in range(depth):
+        below = scalar | list[below] | dict[str, below]
+    return dict[str, below]
+
+
+_read_envelope = msgspec.json.Decoder(Envelope).decode
+_read_data = msgspec.json.Decoder(_plain_json(4)).decode
+_write = msgspec.json.Encoder().encode
+_write_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+class Wrong(Exception):
+    """The first thing that is not as recorded."""
+
+    def __init__(self, verdict: str, seq: int | None, field: str, expected: object, found: object) -> None:
+        super().__init__(verdict)
+        self.verdict = verdict
+        self.seq = seq
+        self.field = field
+        self.expected = _shown(expected)
+        self.found = _shown(found)
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.hex() if len(value) <= 64 else f"{value[:32].hex()}… ({len(value)} bytes)"
+    if isinstance(value, str) and len(value) > 300:
+        return value[:300] + "…"
+    return value
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class Report:
+    """What a verification found; `as_json` is the contract's shape."""
+
+    __slots__ = (
+        "after_checkpoint",
+        "checkpointed",
+        "events",
+        "first_wrong",
+        "head_hash",
+        "head_seq",
+        "redacted",
+        "verdict",
+    )
+
+    def __init__(self) -> None:
+        self.verdict = "ok"
+        self.events = 0
+        self.head_seq = 0
+        self.head_hash = ZERO_HASH
+        self.checkpointed = 0
+        self.after_checkpoint = 0
+        self.redacted = 0
+        self.first_wrong: dict[str, object] | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything checked is as recorded."""
+        return self.verdict == "ok"
+
+    def blame(self, wrong: Wrong) -> None:
+        """Make `wrong` the verdict."""
+        self.verdict = wrong.verdict
+        self.first_wrong = {
+            "seq": wrong.seq,
+            "field": wrong.field,
+            "expected": wrong.expected,
+            "found": wrong.found,
+        }
+
+    def as_json(self) -> dict[str, object]:
+        """`{"ok","verdict","events","after_checkpoint","head","first_wrong"}` (contract page ledger)."""
+        return {
+            "ok": self.ok,
+            "verdict": self.verdict,
+            "events": self.events,
+            "after_checkpoint": self.after_checkpoint,
+            "head": {"seq": self.head_seq, "hash": self.head_hash.hex()},
+            "first_wrong": self.first_wrong,
+        }
+
+
+class Walk:
+    """The state of one pass over a range of events, and the checks on each."""
+
+    def __init__(self, store: SQLiteStore, start: int, previous: bytes, recorded: datetime = EPOCH) -> None:
+        self._store = store
+        self.next = start
+        self.previous = previous
+        self.recorded = recorded
+        self.events = 0
+        # stream -> [first version, last version, sum of seqs]
+        self.streams: dict[str, list[int]] = {}
+        self.types: dict[str, int] = {}
+        self.keys = 0
+        self.erased: set[int] = set()
+        self.redacted: set[int] = set()
+        self.checkpointed = 0
+        self.next_counted = start
+
+    def rows(self, rows: Iterable[Row], each: Callable[[Envelope, Row], None] | None = None) -> None:
+        """Check rows that follow the ones before.
+
+        Raises:
+            Wrong: the first event that is not as recorded.
+        """
+        data_hash, chain = blake3(), blake3(derive_key_context=HASH_CONTEXT)
+        previous, expected, recorded = self.previous, self.next, self.recorded
+        streams, types = self.streams, self.types
+        try:
+            for row in rows:
+                seq, raw, data, salt, content, stored = row
+                try:
+                    # hash = BLAKE3-derive_key(previous hash || envelope), see ledger.event.chain_hash
+                    chain.reset()
+                    chain.update(previous + raw)
+                    data_hash.reset()
+                    data_hash.update(data)
+                    envelope = _read_envelope(raw)
+                    good = (
+                        chain.digest() == stored
+                        and data_hash.hexdigest() == envelope.data_digest
+                        and _write(envelope) == raw
+                        and data.isascii()
+                        and _write_sorted(_read_data(data)) == data
+                        and seq == expected
+                        and envelope.seq == seq
+                    )
+                except (msgspec.MsgspecError, TypeError, UnicodeDecodeError):
+                    good = False
+                if not good:
+                    self.previous, self.next = previous, expected
+                    envelope = self._careful(row)
+                now = envelope.recorded_at
+                if now <= recorded:
+                    raise Wrong("order", seq, "recorded_at", f"after {_time(recorded)}", _time(now))
+                if content is not None or salt is not None or envelope.content_digest is not None:
+                    self._content(seq, envelope.content_digest, salt, content)
+                known = streams.get(envelope.stream)
+                if known is None:
+                    self._first_of_stream(envelope)
+                    streams[envelope.stream] = [envelope.version, envelope.version, seq]
+                elif envelope.version != known[1] + 1:
+                    raise Wrong("order", seq, "version", known[1] + 1, envelope.version)
+                else:
+                    known[1] += 1
+                    known[2] += seq
+                if envelope.type in types:
+                    types[envelope.type] += 1
+                else:
+                    self._first_of_stream(envelope)
+                    types[envelope.type] = 1
+                if envelope.idempotency_key is not None:
+                    self.keys += 1
+                if envelope.stream == "ledger":
+                    self._ledger_event(envelope.type, data)
+                if each is not None:
+                    each(envelope, row)
+                previous, recorded = stored, now
+                expected += 1
+        finally:
+            self.events += expected - self.next_counted
+            self.previous, self.next, self.recorded = previous, expected, recorded
+            self.next_counted = expected
+
+    def _careful(self, row: Row) -> Envelope:
+        """One event judged without shortcuts: floats, non-ASCII names, and whatever is wrong."""
+        seq, raw, data, _, _, stored = row
+        if not isinstance(seq, int):
+            raise Wrong("order", None, "seq", "a whole number", str(seq))
+        if seq != self.next:
+            raise Wrong("gap", self.next, "seq", self.next, seq)
+        for field, value in (("envelope", raw), ("data", data), ("hash", stored)):
+            if not isinstance(value, bytes):
+                raise Wrong("content-mismatch", seq, field, "bytes", None if value is None else str(value))
+        computed = chain_hash(self.previous, raw)
+        if computed != stored:
+            raise self._hash(seq, computed, stored)
+        try:
+            envelope = _read_envelope(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Wrong("content-mismatch", seq, "envelope", "the members of format 1", str(error)) from None
+        written = _write(envelope)
+        if envelope.recorded_at.microsecond == 0:  # msgspec leaves .000000 out, format 1 does not
+            whole = envelope.recorded_at.strftime("%Y-%m-%dT%H:%M:%S").encode()
+            written = written.replace(b'"%sZ"' % whole, b'"%s.000000Z"' % whole, 1)
+        if not is_canonical(raw, floats=False) or written != raw:
+            raise Wrong("content-mismatch", seq, "envelope", "canonical JSON (RFC 8785)", raw)
+        if envelope.seq != seq:
+            raise Wrong("order", seq, "seq", seq, envelope.seq)
+        found = blake3(data).hexdigest()
+        if found != envelope.data_digest:
+            raise Wrong("content-mismatch", seq, "data", envelope.data_digest, found)
+        if not is_canonical(data, floats=envelope.type.startswith("x.")):
+            raise Wrong("content-mismatch", seq, "data", "canonical JSON (RFC 8785)", data)
+        return envelope
+
+    def _hash(self, seq: int, computed: bytes, stored: bytes) -> Wrong:
+        """Which of an event's envelope and hash was changed: the one that the next event does not agree with."""
+        following = self._store.query("SELECT envelope, hash FROM events WHERE seq = ?", (seq + 1,))
+        if following:
+            envelope, after = following[0]
+            if isinstance(envelope, bytes) and chain_hash(computed, envelope) == after:
+                return Wrong("link-broken", seq, "hash", computed, stored)
+            if isinstance(envelope, bytes) and chain_hash(stored, envelope) == after:
+                return Wrong("content-mismatch", seq, "envelope", stored, computed)
+        return Wrong("link-broken", seq, "hash", computed, stored)
+
+    def _content(self, seq: int, digest: str | None, salt: bytes | None, content: bytes | None) -> None:
+        if digest is None:
+            raise Wrong(
+                "content-mismatch", seq, "content" if content is not None else "salt", None, content or salt
+            )
+        if salt is None and content is None:
+            self.erased.add(seq)
+            return
+        if content is None and salt is not None:
+            content = self._store.artifact(
+                Event(seq, b'{"content_digest":"%s"}' % digest.encode(), b"", salt, None, b"")
+            )
+        found = (
+            content_digest(salt, content) if isinstance(salt, bytes) and isinstance(content, bytes) else None
+        )
+        if found != digest:
+            raise Wrong("content-mismatch", seq, "salt" if salt is None else "content", digest, found)
+
+    def _first_of_stream(self, envelope: Envelope) -> None:
+        try:
+            check_names(envelope.stream, envelope.type)
+            check_text(envelope.actor, "actor", 300)
+        except GatebookError as error:
+            raise Wrong(
+                "content-mismatch", envelope.seq, "envelope", "names of format 1", str(error)
+            ) from None
+
+    def _ledger_event(self, kind: str, data: bytes) -> None:
+        if kind == "ledger.redacted":
+            self.redacted.update(n for n in msgspec.json.decode(data).get("events", ()) if isinstance(n, int))
+        elif kind == "ledger.checkpointed":
+            size = msgspec.json.decode(data).get("size")
+            self.checkpointed = size if isinstance(size, int) else 0
+
+    def summary(self) -> dict[str, Any]:
+        """What a worker process sends back."""
+        return {
+            "next": self.next,
+            "previous": self.previous.hex(),
+            "recorded": _time(self.recorded),
+            "events": self.events,
+            "streams": self.streams,
+            "types": self.types,
+            "keys": self.keys,
+            "erased": sorted(self.erased),
+            "redacted": sorted(self.redacted),
+            "checkpointed": self.checkpointed,
+        }
+
+    def join(self, other: dict[str, Any]) -> None:
+        """Take over what another walk found on the range that follows this one."""
+        for stream, (first, last, total) in other["streams"].items():
+            known = self.streams.get(stream)
+            if known is None:
+                if first != 1:
+                    raise Wrong("order", other["next"] - other["events"], "version", f"{stream}: 1", first)
+                self.streams[stream] = [first, last, total]
+                continue
+            if first != known[1] + 1:
+                raise Wrong(
+                    "order", other["next"] - other["events"], "version", f"{stream}: {known[1] + 1}", first
+                )
+            known[1] = last
+            known[2] += total
+        for kind, count in other["types"].items():
+            self.types[kind] = self.types.get(kind, 0) + count
+        self.keys += other["keys"]
+        self.erased.update(other["erased"])
+        self.redacted.update(other["redacted"])
+        self.checkpointed = other["checkpointed"] or self.checkpointed
+        self.previous, self.next, self.recorded = (
+            bytes.fromhex(other["previous"]),
+            other["next"],
+            datetime.fromisoformat(other["recorded"]),
+        )
+        self.next_counted = self.next
+        self.events += other["events"]
+
+    def finish(self, index: IndexScan) -> None:
+        """What can be judged only after the last event: versions from 1, erasures on record, indexes complete."""
+        for stream, (first, _, _) in self.streams.items():
+            if first != 1:
+                raise Wrong("order", None, "version", f"{stream}: 1", first)
+        unexplained = self.erased - self.redacted
+        if unexplained:
+            raise Wrong(
+                "content-mismatch",
+                min(unexplained),
+                "content",
+                "content, or a ledger.redacted event that names it",
+                None,
+            )
+        indexes = index.result()
+        self._compare("stream", {**self.streams}, indexes.streams)
+        self._compare("type", {**self.types}, indexes.types)
+        self._compare("key", {"keys": self.keys}, {"keys": indexes.keys})
+
+    def _compare(self, name: str, walked: dict[Any, Any], indexed: dict[Any, Any]) -> None:
+        """The indexes, by which decisions find events, must hold exactly the events: a hidden one would hide a decision."""
+        if walked != indexed:
+            key = next(key for key in {**walked, **indexed} if walked.get(key) != indexed.get(key))
+            raise Wrong(
+                "schema-tampered",
+                None,
+                f"index events_{name} at {key}",
+                str(walked.get(key)),
+                str(indexed.get(key)),
+            )
+
+
+class IndexScan:
+    """What the indexes say of events 1 to `last`, read in a thread while the events themselves are checked."""
+
+    def __init__(self, path: str, last: int) -> None:
+        self.streams: dict[Any, Any] = {}
+        self.types: dict[Any, Any] = {}
+        self.keys: Any = 0
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(path, last), daemon=True)
+        self._thread.start()
+
+    def _run(self, path: str, last: int) -> None:
+        try:
+            connection = connect(path)
+            try:
+                self._scan(connection, last)
+            finally:
+                connection.close()
+        except BaseException as error:  # noqa: BLE001 - raised again where the result is asked for
+            self._error = error
+
+    def _scan(self, connection: apsw.Connection, last: int) -> None:
+        for stream, first, version, seqs, count in connection.execute(
+            "SELECT stream, min(version), max(version), sum(seq), count(*) FROM events INDEXED BY events_stream "
+            "WHERE seq <= ? GROUP BY stream",
+            (last,),
+        ):
+            self.streams[stream] = (
+                [first, version, seqs] if count == version else [first, version, seqs, count]
+            )
+        for name, count in connection.execute(
+            "SELECT type, count(*) FROM events INDEXED BY events_type WHERE seq <= ? GROUP BY type", (last,)
+        ):
+            self.types[name] = count
+        for (self.keys,) in connection.execute(
+            "SELECT count(*) FROM events INDEXED BY events_key WHERE idempotency_key IS NOT NULL AND seq <= ?",
+            (last,),
+        ):
+            pass
+
+    def wait(self) -> None:
+        """Until the scan is done and its connection closed."""
+        self._thread.join()
+
+    def result(self) -> IndexScan:
+        """Itself, when the scan is done."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self
+
+
+def check_schema(store: SQLiteStore) -> None:
+    """Raise Wrong unless tables, indexes and triggers are exactly format 1's."""
+    rows = store.query(
+        "SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_autoindex%' ESCAPE '\\'"
+    )
+    found = {row[0]: row[1] for row in rows}
+    names: dict[Any, None] = dict.fromkeys((*SCHEMA, *found))
+    for name in names:
+        if SCHEMA.get(str(name)) != found.get(name):
+            raise Wrong("schema-tampered", None, f"schema of {name}", SCHEMA.get(str(name)), found.get(name))
+    shape = store.query("SELECT application_id FROM pragma_application_id")[0][0]
+    from ledger.access import ARCHIVE_ID
+
+    if shape not in (APPLICATION_ID, ARCHIVE_ID):
+        raise Wrong("schema-tampered", None, "application_id", APPLICATION_ID, shape)
+
+
+def check_snapshots(store: SQLiteStore, last: int) -> None:
+    """Raise Wrong unless every snapshot's cells are the ones that were written, for an event that stands."""
+    rows = store.query(
+        "SELECT s.stream, s.version, s.hash, s.fold, s.state, s.digest, e.seq, e.hash FROM snapshots s "
+        "LEFT JOIN events e ON e.stream = s.stream AND e.version = s.version"
+    )
+    for stream, version, hash_, fold, state, digest, seq, real in rows:
+        if isinstance(seq, int) and seq > last:
+            continue
+        good = (
+            isinstance(hash_, bytes)
+            and isinstance(state, bytes)
+            and isinstance(version, int)
+            and hash_ == real
+        )
+        if not good or snapshot_digest(str(stream), version, hash_, str(fold), state) != digest:  # type: ignore[arg-type]
+            raise Wrong(
+                "content-mismatch",
+                seq if isinstance(seq, int) else None,
+                f"snapshot of {stream} at {version}",
+                real,
+                hash_,
+            )
+
+
+def check_memory(store: SQLiteStore, memory: tuple[int, bytes] | None, head_seq: int) -> None:
+    """Raise Wrong when the file ends before, or differs from, what this machine saw (DESIGN, Views)."""
+    if memory is None:
+        return
+    seq, known = memory
+    if seq > head_seq:
+        raise Wrong("truncated", seq, "head", f"event {seq} {known.hex()}", f"ends at event {head_seq}")
+    row = store.query("SELECT hash FROM events WHERE seq = ?", (seq,))
+    if not row or row[0][0] != known:
+        raise Wrong("forked", seq, "hash", known, row[0][0] if row else None)
+
+
+def verify(
+    store: SQLiteStore,
+    *,
+    memory: tuple[int, bytes] | None = None,
+    jobs: int = 1,
+    since: tuple[int, bytes] | None = None,
+    upto: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    each: Callable[[Envelope, Row], None] | None = None,
+) -> Report:
+    """Check the ledger's table and every event up to the head of this moment; other processes may go on writing.
+
+    `memory`: (seq, hash) this machine saw last. `since`: (seq, hash) already verified: only later events are read.
+    `upto`: stop after this event. `jobs`: processes to share the events. `each` gets every event in order once it is checked (one process only).
+    `progress(done, of)` now and then. Never raises for what is wrong with the ledger: the report says it.
+    """
+    report = Report()
+    index: IndexScan | None = None
+    try:
+        head = store.head()
+        if upto is not None and upto < head.seq:
+            event = store.reader().event(upto)
+            head, memory = (head_of(event), None) if event is not None else (Head(), None)
+        report.head_seq, report.head_hash = head.seq, head.hash
+        if head.seq == 0:
+            check_memory(store, memory, 0)
+            raise Wrong("nothing-to-verify", None, "events", "at least the genesis event", 0)
+        start, previous = (since[0] + 1, since[1]) if since else (1, ZERO_HASH)
+        if since:
+            row = store.query("SELECT hash FROM events WHERE seq = ?", (since[0],))
+            if not row:
+                raise Wrong("truncated", since[0], "head", f"event {since[0]}", f"ends at event {head.seq}")
+            if row[0][0] != since[1]:
+                raise Wrong("forked", since[0], "hash", since[1], row[0][0])
+        walk = Walk(store, start, previous)
+        index = IndexScan(store.path, head.seq) if since is None else None
+        if jobs > 1 and head.seq - start > 20_000 and each is None:
+            _in_parallel(walk, head.seq, jobs, progress)
+        else:
+            _walk(walk, store, head.seq, progress, each)
+        report.events = walk.events
+        if walk.next <= head.seq:
+            raise Wrong("gap", walk.next, "seq", walk.next, None)
+        check_schema(store)  # after the events: which event was changed says more than how
+        if index is not None:
+            walk.finish(index)
+        check_snapshots(store, head.seq)
+        check_memory(store, memory, head.seq)
+        report.redacted = len(walk.erased)
+        report.checkpointed = walk.checkpointed
+        report.after_checkpoint = head.seq - max(walk.checkpointed, since[0] if since else 0)
+    except Wrong as wrong:
+        report.blame(wrong)
+        if wrong.seq is not None and report.events == 0:
+            report.events = max(0, wrong.seq - 1 if wrong.seq <= report.head_seq + 1 else report.head_seq)
+        report.after_checkpoint = report.head_seq
+    except Tampered as error:
+        report.blame(Wrong(error.verdict, error.seq, "file", "a readable ledger", str(error)))
+    except apsw.Error as error:
+        report.blame(Wrong("unreadable", None, "file", "a readable ledger", str(error)))
+    finally:
+        if index is not None:
+            index.wait()  # its connection must be gone before a caller moves or removes the file
+    return report
+
+
+def _walk(
+    walk: Walk,
+    store: SQLiteStore,
+    last: int,
+    progress: Callable[[int, int], None] | None,
+    each: Callable[[Envelope, Row], None] | None,
+) -> None:
+    # A connection of its own: one long read that neither holds the store's mutex nor its statements.
+    connection = connect(store.path)
+    try:
+        while walk.next <= last:
+            upto = min(last, walk.next + PROGRESS_EVERY - 1) if progress is not None else last
+            before = walk.next
+            cursor = connection.execute(RANGE_SQL, (before, upto))
+            walk.rows(cursor, each)
+            if walk.next <= upto:
+                return  # the rest is not there: the caller says so
+            if progress is not None:
+                progress(walk.events, last)
+    finally:
+        connection.close()
+
+
+def _in_parallel(walk: Walk, last: int, jobs: int, progress: Callable[[int, int], None] | None) -> None:
+    """Share the range among processes of our own (never a fork: SQLite's locks do not survive one)."""
+    import subprocess
+
+    store = walk._store  # noqa: SLF001 - one module
+    size = (last - walk.next + jobs) // jobs
+    ranges = [(begin, min(begin + size, last + 1)) for begin in range(walk.next, last + 1, size)]
+    workers = []
+    try:
+        for begin, end in ranges[1:]:
+            command = [sys.executable, "-m", "ledger.verify", store.path, str(begin), str(end)]
+            workers.append(subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL))
+        _walk(walk, store, ranges[0][1] - 1, progress, None)
+        for worker, (begin, end) in zip(workers, ranges[1:], strict=True):
+            out, _ = worker.communicate()
+            found = msgspec.json.decode(out) if worker.returncode == 0 and out else None
+            if found is None or "wrong" in found:
+                # Walk the range here, in order: the first wrong event is the one to name.
+                _walk(walk, store, end - 1, progress, None)
+                continue
+            walk.join(found)
+            if progress is not None:
+                progress(walk.events, last)
+            assert walk.next == end or begin <= walk.next
+    finally:
+        for worker in workers:
+            if worker.poll() is None:
+                worker.kill()
+                worker.wait()
+
+
+def _worker(path: str, begin: int, end: int) -> int:
+    """One range in a process of its own: prints the walk's summary, or that something is wrong."""
+    store = SQLiteStore(path)
+    row = store.query("SELECT hash, envelope FROM events WHERE seq = ?", (begin - 1,))
+    (previous, before) = row[0]
+    assert isinstance(previous, bytes)
+    assert isinstance(before, bytes)
+    walk = Walk(store, begin, previous, _read_envelope(before).recorded_at)
+    try:
+        _walk(walk, store, end - 1, None, None)
+        answer = walk.summary() if walk.next == end else {"wrong": True}
+    except Wrong:
+        answer = {"wrong": True}
+    sys.stdout.buffer.write(msgspec.json.encode(answer))
+    sys.stdout.flush()
+    store.close()
+    return 0
+
+
+if __name__ == "__main__":
+    os._exit(_worker(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -1,0 +1,139 @@
+"""Replay: is the whole log lawful? Verification, and then every event through the same admission that let it in.
+
+Contract page ledger, `replay`; DESIGN, Decide.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ledger.errors import Invalid, Tampered
+from ledger.sqlite import SQLiteStore
+from ledger.verify import Report, Wrong, verify
+from projections.engine import decode
+from projections.fact import Fact, Law, Unlawful
+from projections.registry import TYPES, aggregate, kind_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ledger.sqlite import Row
+    from ledger.verify import Envelope
+
+EPOCH_SECONDS = 1_000_000
+
+
+class Replay:
+    """Folds and admits every event in order; `states` at the end are what the log says now."""
+
+    def __init__(self, store: SQLiteStore) -> None:
+        self._store = store
+        self.states: dict[str, Any] = {}
+        self.law = Law(self._state)
+        self.admitted = 0
+        self.open_events = 0
+        self._modules: dict[str, Any] = {}
+        self._snapshots: dict[tuple[str, int], tuple[str, bytes]] = {}
+        for stream, version, fold, state in store.query("SELECT stream, version, fold, state FROM snapshots"):
+            self._snapshots[str(stream), int(str(version))] = (str(fold), state)  # type: ignore[assignment]
+
+    def _state(self, stream: str) -> Any:
+        found = self.states.get(stream)
+        return aggregate(kind_of(stream)).initial(stream) if found is None else found
+
+    def _module(self, kind: str, seq: int) -> Any:
+        module = self._modules.get(kind)
+        if module is None:
+            try:
+                module = self._modules[kind] = aggregate(kind)
+            except (KeyError, ModuleNotFoundError):
+                raise Wrong(
+                    "not-lawful", seq, "stream", "a kind of stream this gatebook knows", kind
+                ) from None
+        return module
+
+    def event(self, envelope: Envelope, row: Row) -> None:
+        """Judge one verified event.
+
+        Raises:
+            Wrong: it is not lawful, or of a type or schema version that this gatebook does not know.
+        """
+        name, stream = envelope.type, envelope.stream
+        if name[:2] == "x.":
+            if stream[:1] != "x":
+                raise Wrong("not-lawful", envelope.seq, "stream", "an x…/ stream for a custom type", stream)
+            self.open_events += 1
+            return
+        if name not in TYPES or TYPES[name][0] != kind_of(stream):
+            raise Wrong(
+                "not-lawful",
+                envelope.seq,
+                "type",
+                "a type of the vocabulary in its own kind of stream",
+                f"{name} in {stream}",
+            )
+        module = self._module(kind_of(stream), envelope.seq)
+        fact = self._fact(envelope, row)
+        state = self.states.get(stream)
+        if state is None:
+            state = module.initial(stream)
+        try:
+            module.admit(state, fact, self.law)
+        except Unlawful as error:
+            raise Wrong(
+                "not-lawful", envelope.seq, name, "what the admission of its aggregate allows", str(error)
+            ) from None
+        except Invalid as error:
+            raise Wrong(
+                "not-lawful", envelope.seq, name, "data in the form its type gives", str(error)
+            ) from None
+        self.states[stream] = state = module.evolve(state, fact)
+        self.admitted += 1
+        if name == "ledger.restored":
+            self.law.void_before = envelope.seq
+        kept = self._snapshots.get((stream, envelope.version))
+        if kept is not None and kept[0] == module.FOLD and msgspec.json.encode(state) != kept[1]:
+            raise Wrong(
+                "not-lawful",
+                envelope.seq,
+                f"snapshot of {stream}",
+                "the state folded from the events",
+                "another state",
+            )
+
+    def _fact(self, envelope: Envelope, row: Row) -> Fact:
+        try:
+            data = decode(envelope.type, envelope.v, row[2], envelope.seq)
+        except Tampered as error:
+            raise Wrong(
+                "not-lawful", envelope.seq, "data", f"the schema of {envelope.type}", str(error)
+            ) from None
+        content = row[4]
+        if content is None and row[3] is not None:
+            from ledger.event import Event
+
+            content = self._store.artifact(Event(*row))
+        moment = envelope.recorded_at
+        clock = int(moment.timestamp()) * EPOCH_SECONDS + moment.microsecond - envelope.clock_behind
+        return Fact(
+            envelope.seq, envelope.stream, envelope.version, envelope.type, data, clock, envelope.actor, envelope.via,
+            envelope.correlation, envelope.causation, content, envelope.content_digest,
+        )  # fmt: skip
+
+
+def replay(
+    store: SQLiteStore,
+    *,
+    memory: tuple[int, bytes] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    upto: int | None = None,
+) -> tuple[Report, Replay]:
+    """Verify every event and admit it in its turn, up to event `upto` (None: the head).
+
+    The report's verdict is `not-lawful` for the first event that its aggregate would not have let in.
+    """
+    running = Replay(store)
+    report = verify(store, memory=memory, progress=progress, each=running.event, upto=upto)
+    return report, running

@@ -1,0 +1,75 @@
+"""States as of an earlier moment: of one stream, or of every stream of a kind (contract page ledger, `state`, `diff`)."""
+
+from __future__ import annotations
+
+from projections.engine import load
+from projections.registry import aggregate, kind_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ledger.store import Reader
+
+# `gatebook state NAME`: which kind of stream the projection is folded from.
+NAMES: dict[str, str] = {
+    "plan": "run",
+    "marker": "run",
+    "results": "run",
+    "runs": "run",
+    "receipts": "receipt",
+    "circuits": "circuit",
+    "dispatches": "dispatch",
+    "sessions": "session",
+    "stages": "session",
+}
+
+
+def version_at(reader: Reader, stream: str, seq: int) -> int:
+    """The version of `stream` after event `seq` of the ledger: a binary search over the stream's events."""
+    low, high = 0, reader.version(stream)
+    while low < high:
+        middle = (low + high + 1) // 2
+        event = reader.stream(stream, after=middle - 1, upto=middle)[0]
+        if event.seq <= seq:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def state_at(reader: Reader, stream: str, seq: int) -> tuple[Any, int]:
+    """(state, version) of `stream` after event `seq`: from the newest snapshot before it and the events between."""
+    version = version_at(reader, stream, seq)
+    if version == 0:
+        return aggregate(kind_of(stream)).initial(stream), 0
+    return load(reader, stream, upto=version)
+
+
+def projection(reader: Reader, name: str, key: str | None, seq: int) -> tuple[Any, str]:
+    """(value, fold) of the projection `name` after event `seq`: of one stream, or {stream id: value} of all.
+
+    Before a stream's first event its state is the empty one; streams that did not exist yet are left out of all.
+    """
+    kind = NAMES[name]
+    module = aggregate(kind)
+    show = module.STATES[name]
+    if key is not None:
+        stream = key if key.startswith(f"{kind}/") else f"{kind}/{key}"
+        return show(stream, state_at(reader, stream, seq)[0]), module.FOLD
+    found = {}
+    for stream in reader.streams(kind):
+        state, version = state_at(reader, stream, seq)
+        if version:
+            value = show(stream, state)
+            if value is not None:
+                found[stream.partition("/")[2]] = value
+    return found, module.FOLD
+
+
+def between(reader: Reader, name: str, key: str, first: int, last: int) -> list[int]:
+    """The seqs of the events of the projection's stream with first < seq <= last."""
+    kind = NAMES[name]
+    stream = key if key.startswith(f"{kind}/") else f"{kind}/{key}"
+    after, upto = version_at(reader, stream, first), version_at(reader, stream, last)
+    return [event.seq for event in reader.stream(stream, after=after, upto=upto)]

@@ -1,0 +1,338 @@
+"""The read models: a second SQLite file beside the log, disposable, caught up from a stored position (DESIGN, Views).
+
+No decision reads them. Tables:
+
+    events      every event: envelope's members, data as JSON text, content as text, `redacted`
+    events_fts  full text over data and content (FTS5)
+    position    up to which event (seq, hash) they stand, and by which folds
+
+and what the aggregates offer. An aggregate module may define
+
+    VIEWS       table -> {column: type}, besides the column `stream` that every such table has
+    rows        (stream name, state) -> {table: [row without `stream`, …]}
+
+The log's file is opened by APSW alone and this one by sqlite-utils alone; they are never ATTACHed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import sys
+import time
+
+import sqlite_utils
+from sqlite_utils.db import Database
+
+from ledger.errors import Tampered, Unavailable
+from projections.engine import load
+from projections.registry import AGGREGATES, TYPES, aggregate, kind_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from ledger.access import Ledger
+    from ledger.event import Event
+
+VERSION = "views/1"
+FILE = "views.db"
+BATCH = 2000
+EVENT_COLUMNS: dict[str, Any] = {
+    "seq": int,
+    "stream": str,
+    "kind": str,
+    "version": int,
+    "type": str,
+    "v": int,
+    "recorded_at": str,
+    "clock_us": int,
+    "clock_behind": int,
+    "actor": str,
+    "via": str,
+    "correlation": str,
+    "causation": int,
+    "idempotency_key": str,
+    "data": str,
+    "content": str,
+    "redacted": int,
+    "hash": str,
+}
+_INSERT = f"INSERT INTO events VALUES ({', '.join('?' * len(EVENT_COLUMNS))})"  # noqa: S608 - only question marks
+_INDEXED = ("stream", "type", "actor", "correlation", "causation", "recorded_at")
+
+
+def _modules() -> Iterator[Any]:
+    for kind in AGGREGATES:
+        with contextlib.suppress(ModuleNotFoundError):
+            yield aggregate(kind)
+
+
+def folds() -> str:
+    """The versions of every fold behind the views: where it differs from the stored one, they are made anew."""
+    return " ".join([VERSION, *(module.FOLD for module in _modules())])
+
+
+def path_of(ledger: Ledger) -> str:
+    """Where the views of a ledger lie."""
+    return os.path.join(ledger.folder, FILE)
+
+
+def _create(database: Database) -> None:
+    events: Any = database["events"]
+    events.create(EVENT_COLUMNS, pk="seq")
+    for column in _INDEXED:
+        events.create_index([column])
+    database.execute(
+        "CREATE VIRTUAL TABLE events_fts USING fts5(data, content, content='events', content_rowid='seq')"
+    )
+    position: Any = database["position"]
+    position.create({"id": int, "seq": int, "hash": str, "folds": str}, pk="id")
+    for module in _modules():
+        for table, columns in getattr(module, "VIEWS", {}).items():
+            made: Any = database[table]
+            made.create({"stream": str, **columns})
+            made.create_index(["stream"])
+
+
+def _text(content: bytes | None) -> str | None:
+    return None if content is None else content.decode("utf-8", "replace")
+
+
+def _row(event: Event, artifact: Callable[[Event], bytes | None]) -> tuple[object, ...]:
+    members = event.members
+    get = members.get
+    stream = event.stream
+    return (
+        event.seq, stream, kind_of(stream), event.version, event.type, event.v, event.recorded_at, event.clock,
+        event.clock_behind, event.actor, event.via, get("correlation"), get("causation"), get("idempotency_key"),
+        event.data.decode(), _text(artifact(event)), int(event.redacted), event.hash.hex(),
+    )  # fmt: skip
+
+
+class Catchup:
+    """Brings one views file from its position up to the ledger's head."""
+
+    def __init__(
+        self, ledger: Ledger, database: Database, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        self._ledger = ledger
+        self._database = database
+        self._progress = progress
+        self._touched: set[str] = set()
+
+    def run(self, start: int) -> int:
+        """Add the events from `start` on; returns how many."""
+        store = self._ledger.store
+        head = store.head().seq
+        done, last = 0, None
+        batch: list[tuple[object, ...]] = []
+        for event in store.read(start, head + 1):
+            batch.append(_row(event, store.artifact))
+            if event.type in TYPES:
+                self._touched.add(event.stream)
+            last = event
+            if len(batch) == BATCH:
+                self._write(batch)
+                done += len(batch)
+                batch = []
+                if self._progress is not None:
+                    self._progress(start - 1 + done, head)
+        self._write(batch)
+        done += len(batch)
+        if last is not None:
+            self._states()
+            self._database.execute(
+                "INSERT OR REPLACE INTO position VALUES (1, ?, ?, ?)", [last.seq, last.hash.hex(), folds()]
+            )
+        return done
+
+    def _write(self, batch: list[tuple[object, ...]]) -> None:
+        if not batch:
+            return
+        connection = self._database.conn
+        connection.executemany(_INSERT, batch)
+        connection.execute(
+            "INSERT INTO events_fts(rowid, data, content) SELECT seq, data, content FROM events WHERE seq BETWEEN ? AND ?",
+            (batch[0][0], batch[-1][0]),
+        )
+
+    def _states(self) -> None:
+        reader = self._ledger.store.reader()
+        for stream in sorted(self._touched):
+            module = aggregate(kind_of(stream))
+            tables = getattr(module, "VIEWS", {})
+            if not tables:
+                continue
+            state, _ = load(reader, stream)
+            rows = module.rows(stream, state)
+            for table in tables:
+                self._database.execute(f"DELETE FROM {table} WHERE stream = ?", [stream])  # noqa: S608 - names from our modules
+                found = [{"stream": stream, **row} for row in rows.get(table, ())]
+                if found:
+                    target: Any = self._database[table]
+                    target.insert_all(found, alter=False)
+
+
+def usable(ledger: Ledger, database: Database) -> int | None:
+    """The first event that the views lack, or None where they must be made anew."""
+    try:
+        row = database.execute("SELECT seq, hash, folds FROM position WHERE id = 1").fetchone()
+    except sqlite3.Error:
+        return None
+    if row is None or row[2] != folds():
+        return None
+    event = ledger.store.reader().event(row[0])
+    if event is None or event.hash.hex() != row[1]:
+        return None
+    return int(row[0]) + 1
+
+
+def connect(path: str) -> Database:
+    """A connection to a views file with its settings."""
+    connection = sqlite3.connect(path, isolation_level=None, timeout=30)
+    connection.execute("PRAGMA journal_mode=DELETE")
+    connection.execute("PRAGMA secure_delete=ON")
+    connection.execute("PRAGMA trusted_schema=OFF")
+    return Database(connection, recursive_triggers=False)
+
+
+def remove(path: str) -> None:
+    """Delete a views file and its journal; there is nothing in it that the log does not have."""
+    for name in (path, path + "-journal", path + "-wal", path + "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+def build(ledger: Ledger, path: str, progress: Callable[[int, int], None] | None = None) -> int:
+    """Make the views at `path` from nothing; returns the number of events. The file appears whole or not at all."""
+    temporary = f"{path}.{os.getpid()}.new"
+    remove(temporary)
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        database = connect(temporary)
+        database.execute(
+            "PRAGMA synchronous=OFF"
+        )  # a half-made file is thrown away, so nothing need be flushed
+        database.execute("BEGIN")
+        _create(database)
+        done = Catchup(ledger, database, progress).run(1)
+        database.execute("COMMIT")
+        database.close()
+        os.rename(temporary, path)
+    except BaseException:
+        remove(temporary)
+        raise
+    return done
+
+
+@contextlib.contextmanager
+def _locked(ledger: Ledger) -> Iterator[None]:
+    handle = os.open(
+        os.path.join(ledger.folder, "views.lock"),
+        os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
+        0o600,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise Unavailable(
+                        f"{ledger.folder}: another process has been making the views for a minute; call again"
+                    ) from None
+                time.sleep(0.01)
+        yield
+    finally:
+        os.close(handle)
+
+
+def catch_up(ledger: Ledger, progress: Callable[[int, int], None] | None = None) -> Database:
+    """The views of `ledger` at its head, as a sqlite-utils Database: caught up, or made anew where they cannot be.
+
+    A damaged, foreign or outdated file is replaced, and that is said on stderr.
+    """
+    path = path_of(ledger)
+    with _locked(ledger):
+        if os.path.exists(path):
+            try:
+                database = connect(path)
+                start = usable(ledger, database)
+                if start is not None:
+                    database.execute("BEGIN IMMEDIATE")
+                    Catchup(ledger, database, progress).run(start)
+                    database.execute("COMMIT")
+                    return database
+                database.close()
+                why = "they were made by other folds or from another history"
+            except sqlite3.Error as error:
+                why = f"the file is damaged ({error})"
+            remove(path)
+            sys.stderr.write(f"gatebook: {path}: the views are made anew: {why}\n")
+        try:
+            build(ledger, path, progress)
+        except sqlite3.OperationalError as error:
+            raise Unavailable(f"{path}: {error}: the views cannot be written") from None
+        return connect(path)
+
+
+@contextlib.contextmanager
+def open_views(ledger: Ledger, progress: Callable[[int, int], None] | None = None) -> Iterator[Database]:
+    """The views at the ledger's head, closed afterwards."""
+    database = catch_up(ledger, progress)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+_HIDDEN = ("sqlite_", "events_fts_", "position")
+
+
+def differences(standing: str, fresh: str) -> list[str]:
+    """What differs between two views files, table by table: `TABLE: N rows, M expected` or the first row that is not the same.
+
+    Raises:
+        Tampered: the standing file cannot be read.
+    """
+    found = []
+    try:
+        old, new = sqlite_utils.Database(standing), sqlite_utils.Database(fresh)
+        tables = [name for name in new.table_names() if not name.startswith(_HIDDEN) and name != "events_fts"]
+        extra = sorted(set(old.table_names()) ^ set(new.table_names()))
+        found += [f"{name}: in one of them only" for name in extra]
+        for table in tables:
+            if table not in old.table_names():
+                continue
+            order = "seq" if table == "events" else "stream, rowid"
+            found += _rows_differ(table, _rows(old, table, order), _rows(new, table, order))
+        old.close()
+        new.close()
+    except sqlite3.Error as error:
+        raise Tampered(
+            f"{standing}: cannot be read ({error}): `gatebook rebuild` repairs it", verdict="views-differ"
+        ) from None
+    return found
+
+
+def _rows(database: Database, table: str, order: str) -> Iterator[tuple[object, ...]]:
+    columns = ", ".join(f"[{column.name}]" for column in database[table].columns)
+    yield from database.execute(f"SELECT {columns} FROM [{table}] ORDER BY {order}")  # noqa: S608 - names from our own schema
+
+
+def _rows_differ(
+    table: str, old: Iterator[tuple[object, ...]], new: Iterator[tuple[object, ...]]
+) -> list[str]:
+    for number, expected in enumerate(new, 1):
+        row = next(old, None)
+        if row != expected:
+            return [f"{table}: row {number}: expected {str(expected)[:200]}, found {str(row)[:200]}"]
+    if next(old, None) is not None:
+        return [f"{table}: more rows than the log gives"]
+    return []
