@@ -60,16 +60,16 @@ class _Progress:
             self.final = item["text"]
 
 
-def run_turn(turn: Turn, *, timeout: float) -> Returned:
-    """Ask Codex once and wait, at most `timeout` seconds; every outcome is a Returned, none an exception."""
+def run_turn(turn: Turn, *, timeout: float, actor: str = "") -> Returned:
+    """Ask Codex once (`actor`: see Server) and wait, at most `timeout` seconds; every outcome is a Returned, none an exception."""
     try:
-        server = Server(timeout)
+        server = Server(timeout, actor)
     except (OSError, ValueError):
         return Returned(MISSING, why="codex cannot be started")
     try:
         return _converse(server, turn)
     except WireError as error:
-        return failed(str(error))
+        return failed(str(error), ending="timed_out" if error.late else "killed")
     finally:
         server.close()
 
@@ -80,7 +80,7 @@ def _converse(server: Server, turn: Turn) -> Returned:
     except RequestError:
         return Returned(MISSING, why="codex refused to initialize")
     except WireError as error:
-        return failed(str(error)) if error.late else Returned(MISSING, why=str(error))
+        return failed(str(error), ending="timed_out") if error.late else Returned(MISSING, why=str(error))
     try:
         thread = _start_thread(server, turn)
         number = _start_turn(server, turn, thread)
@@ -93,7 +93,7 @@ def _converse(server: Server, turn: Turn) -> Returned:
         if not error.late:
             raise
         _interrupt(server, thread, number)
-        return failed("codex did not end in time")
+        return failed("codex did not end in time", ending="timed_out")
     return _judge(progress)
 
 

@@ -34,8 +34,8 @@ def binary() -> str:
 class Server:
     """A running `codex app-server`, in a session of its own; `close` ends it and everything it started."""
 
-    def __init__(self, timeout: float) -> None:
-        """Start it; every wait for it ends `timeout` seconds from now. FileNotFoundError or OSError when it cannot start."""
+    def __init__(self, timeout: float, actor: str = "") -> None:
+        """Start it, as `actor` for what it may write itself; every wait for it ends `timeout` seconds from now. FileNotFoundError or OSError when it cannot start."""
         import subprocess
 
         self.deadline = time.monotonic() + timeout
@@ -48,6 +48,7 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # never read: it may hold anything
             start_new_session=True,
+            env={**os.environ, "GATEBOOK_ACTOR": actor} if actor else None,
         )
 
     def close(self) -> None:

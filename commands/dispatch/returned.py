@@ -14,9 +14,10 @@ class Returned:
 
     `healthy`: the endpoint answered, whatever it answered, so a circuit of its may close. `why` is our own
     word for a failure, never a provider's text. `report` is the final text; `usage` what it says it used.
+    `ending` is `status`, or how an executor that did not end by itself was stopped.
     """
 
-    __slots__ = ("healthy", "reason", "report", "retry_at", "status", "usage", "why")
+    __slots__ = ("ending", "healthy", "reason", "report", "retry_at", "status", "usage", "why")
 
     def __init__(
         self,
@@ -28,8 +29,10 @@ class Returned:
         retry_at: int | None = None,
         usage: str = "",
         why: str = "",
+        ending: str = "",
     ) -> None:
         self.status = status
+        self.ending = ending or status
         self.healthy = healthy
         self.reason = reason
         self.report = report
@@ -54,6 +57,6 @@ class Returned:
         return answer
 
 
-def failed(why: str, *, healthy: bool = False) -> Returned:
+def failed(why: str, *, healthy: bool = False, ending: str = "") -> Returned:
     """A failure that changes no provider."""
-    return Returned(FAILED, why=why, healthy=healthy)
+    return Returned(FAILED, why=why, healthy=healthy, ending=ending)

@@ -184,10 +184,13 @@ def select(
     authoring_providers: Collection[str] = (),
     attempted: Sequence[str] = (),
     active_candidate: str | None = None,
+    barred: Mapping[str, str] | None = None,
     circuits: Mapping[str, Circuit],
     now: int,
 ) -> Selection:
     """The first candidate of `route` that may be tried at `now`, judged by `circuits` (by `provider|executor`).
+
+    `barred` candidates (by reference, with the reason) cannot keep to what the request allows: they are passed over.
 
     A Selection with `probe` is a claim: the caller must record it (`endpoint` names the circuit) in the same
     transaction in which it read `circuits`, or nobody may use it.
@@ -210,6 +213,8 @@ def select(
         circuit = circuits.get(endpoint)
         if row.reference in reasons:
             skips.append((row.reference, reasons[row.reference]))
+        elif barred and row.reference in barred:
+            skips.append((row.reference, barred[row.reference]))
         elif executor is None or not _reachable(row, native_provider, executors):
             skips.append((row.reference, MISSING))
         elif circuit is not None and is_open(circuit, now):

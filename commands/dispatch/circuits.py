@@ -1,0 +1,129 @@
+"""Circuits on behalf of a dispatch: in the state file's ledger, each event naming the dispatch's own ledger and head.
+
+The rules and the shared file are `commands.route`'s; here the same decisions carry a correlation, and the
+caller learns which ledger they stand in, so that its own events can name that one.
+"""
+
+from __future__ import annotations
+
+from commands.context import Context
+from commands.dispatch.health import HealthFile, moment
+from commands.route import _closed, _in_health, _opened
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from commands.dispatch.routing import Selection
+    from commands.dispatch.rubric import Rubric
+    from projections.cooldowns import Circuit
+    from projections.engine import Proposal, World
+
+
+class Named:
+    """Another ledger as of one head; all empty where there is none yet."""
+
+    __slots__ = ("hash", "ledger", "seq")
+
+    def __init__(self, ledger: str = "", seq: int = 0, hash: str = "") -> None:
+        self.ledger = ledger
+        self.seq = seq
+        self.hash = hash
+
+
+class StateArgs:
+    """What `commands.route` reads of a call."""
+
+    def __init__(self, state: str | None) -> None:
+        self.state = state
+
+
+class Circuits:
+    """The user's provider health as a dispatch uses it; `at` is the time given for the whole call, None for the clock."""
+
+    def __init__(self, state: str | None, context: Context, now: str | None) -> None:
+        self._state = state
+        self._now = now
+        # The dispatch's own --ledger is the project's; health has its ledger beside its file.
+        self._context = Context(context.via)
+        self._context.actor_given = context.actor_given
+
+    def _run(
+        self,
+        decide: Callable[[World | None, dict[str, Circuit]], Sequence[Proposal]],
+        *,
+        heals: bool,
+        at: int,
+    ) -> Named:
+        _in_health(StateArgs(self._state), self._context, at, decide, heals=heals)  # type: ignore[arg-type]
+        file = HealthFile(self._state, self._context)
+        try:
+            ledger = file.ledger(create=False)
+            if ledger is None:
+                return Named()
+            head = ledger.store.head()
+            return Named(ledger.id, head.seq, head.hash.hex())
+        finally:
+            file.close()
+
+    def select(
+        self,
+        rubric: Rubric,
+        route: str,
+        native_provider: str,
+        executors: Sequence[str],
+        *,
+        authors: Sequence[str],
+        attempted: Sequence[str],
+        active: str | None,
+        barred: Mapping[str, str],
+        correlation: str,
+    ) -> tuple[Selection, Named]:
+        """One selection with its probe claimed, and the ledger it was judged by. Blocked as `routing.select`."""
+        from commands.dispatch.health import at_given
+        from commands.dispatch.routing import select
+        from projections.circuit import Probed
+        from projections.engine import Proposal
+        from projections.times import print_time
+
+        at = moment(self._now)
+        chosen: list[Selection] = []
+
+        def decide(world: World | None, circuits: dict[str, Circuit]) -> list[Proposal]:
+            found = select(
+                rubric, route, native_provider, executors, authoring_providers=authors, attempted=attempted,
+                active_candidate=active, barred=barred, circuits=circuits, now=at,
+            )  # fmt: skip
+            chosen[:] = [found]
+            if not found.probe:
+                return []
+            provider, _, executor = found.endpoint.partition("|")
+            data = Probed(provider, executor, print_time(at), world is not None and at_given(at, world.clock))
+            return [Proposal(f"circuit/{found.endpoint}", "circuit.probed", data, correlation=correlation)]
+
+        named = self._run(decide, heals=False, at=at)
+        return chosen[0], named
+
+    def failed(self, endpoint: str, reason: str, retry_at: int | None, correlation: str) -> Named:
+        """Record a typed outage of `endpoint`."""
+        at = moment(self._now)
+
+        def decide(world: World | None, circuits: dict[str, Circuit]) -> list[Proposal]:
+            return _named(_opened(world, circuits, endpoint, reason, at, retry_at)[2], correlation)
+
+        return self._run(decide, heals=True, at=at)
+
+    def answered(self, endpoint: str, correlation: str) -> Named:
+        """Record that `endpoint` answered: its circuit closes if it was open."""
+        at = moment(self._now)
+
+        def decide(world: World | None, circuits: dict[str, Circuit]) -> list[Proposal]:
+            return _named(_closed(world, endpoint, at), correlation) if endpoint in circuits else []
+
+        return self._run(decide, heals=True, at=at)
+
+
+def _named(proposals: list[Proposal], correlation: str) -> list[Proposal]:
+    for proposal in proposals:
+        proposal.correlation = correlation
+    return proposals

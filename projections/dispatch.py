@@ -1,0 +1,539 @@
+"""The dispatch aggregate, `dispatch/<request>`: one bounded request, its attempts, its proof and its end.
+
+Contract page dispatch, A request and its result. A stream is a request (by what stays the same when approvals are
+filled in), so a crashed run finds itself again; once concluded or blocked, the same request may be made anew.
+Paths, tools and what needs approval stand here as marks: digests salted by the request's own.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from projections.cooldowns import REASONS
+from projections.fact import Fact, Law, digest_text
+from projections.times import parse_time
+
+KIND = "dispatch"
+FOLD = "dispatch/1"
+SANDBOXES = ("read-only", "paths", "workspace-write")  # from the narrowest
+STATUSES = ("accepted", "failed", "blocked", "abandoned")
+BLOCKED = (
+    "malformed", "secret", "blockers", "directory", "paths", "tools", "rubric", "route", "context_mode", "approval",
+    "enforcement", "exhausted", "executor",
+)  # fmt: skip
+ENDINGS = (
+    "succeeded",
+    "availability_failure",
+    "missing_executor",
+    "failed",
+    "refused",
+    "not_started",
+    "timed_out",
+    "killed",
+)
+HEALTHY = ("succeeded", "failed")
+VIOLATIONS = ("", "commit", "refs", "stash", "config", "push", "path")
+SKIPS = ("outstanding_approval", "unenforced_paths")
+RUN, REQUEST = "run", "request"
+MARK = 32
+
+
+class Needed(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Something the request says needs approval, as a mark; `approval_seq` 0 while it is outstanding."""
+
+    what: str
+    approval_seq: int = 0
+
+
+class Requested(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A request was opened; content: the request. `oracle`: the digest of the files that the seam itself is made of."""
+
+    request: str
+    digest: str
+    size: int
+    route: str
+    context_mode: str
+    sandbox: str
+    folder: str
+    oracle: str
+    paths: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    approvals: tuple[Needed, ...] = ()
+    artifacts: int = 0
+    repeatable: bool = False
+    authoring_providers: tuple[str, ...] = ()
+
+
+class Blocked(Struct, frozen=True, forbid_unknown_fields=True):
+    """Nobody may work on it; content: the complete result."""
+
+    request: str
+    reason: str
+
+
+class Approved(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A person approved `what` (a mark; the words are content), for the next run or for every run of the request."""
+
+    request: str
+    what: str
+    scope: str
+    nonce: str
+    expires_at: str = ""
+    principal: str = ""
+    signature: str = ""
+
+
+class Passed(Struct, frozen=True, forbid_unknown_fields=True):
+    """A candidate passed over because it cannot keep to the request's authority: no attempt, no circuit."""
+
+    candidate: str
+    reason: str
+
+
+class Selected(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The candidate for the next attempt. `state_*`: the ledger of the circuits it was judged by, as it stood then."""
+
+    candidate: str
+    provider: str
+    executor: str
+    resolution: str
+    reason: str = ""
+    skipped: tuple[str, ...] = ()
+    passed: tuple[Passed, ...] = ()
+    probe: bool = False
+    state_ledger: str = ""
+    state_seq: int = 0
+    state_hash: str = ""
+
+
+class Attempted(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The selected candidate is set to work; content: packet and pins. `worker` is the actor it would write as."""
+
+    attempt: int
+    candidate: str
+    provider: str
+    executor: str
+    sandbox: str
+    worker: str
+    packet: str
+    pins: str
+    paths: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    approvals: tuple[int, ...] = ()
+
+
+class Returned(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The attempt ended; content: report and changed files. `target`: the digest of what must not change until verified."""
+
+    attempt: int
+    status: str
+    target: str
+    reason: str = ""
+    retry_at: str = ""
+    violation: str = ""
+    changed: int = 0
+    unchanged_artifacts: int = 0
+    healthy: bool = False
+    state_ledger: str = ""
+    state_seq: int = 0
+    state_hash: str = ""
+
+
+class Verified(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The seam was run again by us; content: its output, bounded. `ended`: `exit`, or why there is no exit status.
+
+    `withheld`: the output carries what looks like a credential, so it is no evidence.
+    """
+
+    attempt: int
+    proven: bool
+    ended: str
+    target: str
+    oracle: str
+    exit: int = 0
+    expected_exit: int = 0
+    contains: bool = True
+    withheld: bool = False
+    output_size: int = 0
+
+
+class Concluded(Struct, frozen=True, forbid_unknown_fields=True):
+    """The end of this run of the request; content: the complete result."""
+
+    status: str
+    attempts: int
+
+
+class Recalled(Struct, frozen=True, forbid_unknown_fields=True):
+    """What memory gave before the dispatch, bounded; content: the text."""
+
+    size: int
+    truncated: bool
+
+
+class Captured(Struct, frozen=True, forbid_unknown_fields=True):
+    """What memory was given after acceptance; content: the intents."""
+
+    count: int
+
+
+EVENTS = {
+    "dispatch.requested": Requested,
+    "dispatch.blocked": Blocked,
+    "dispatch.approved": Approved,
+    "route.selected": Selected,
+    "dispatch.attempted": Attempted,
+    "dispatch.returned": Returned,
+    "dispatch.verified": Verified,
+    "dispatch.concluded": Concluded,
+    "memory.recalled": Recalled,
+    "memory.captured": Captured,
+}
+
+
+class Attempt(Struct):
+    """One attempt; `status` empty while it has no end, `lost` when the request allowed to go on without one."""
+
+    number: int
+    seq: int
+    candidate: str
+    provider: str
+    executor: str
+    sandbox: str
+    worker: str
+    dispatcher: str
+    paths: tuple[str, ...]
+    tools: tuple[str, ...]
+    approvals: tuple[int, ...]
+    status: str = ""
+    reason: str = ""
+    returned_seq: int = 0
+    returned_by: str = ""
+    target: str = ""
+    violation: str = ""
+    good: bool = False
+
+
+class State(Struct):
+    """Where the request stands: `phase` new, open, blocked or concluded. `approvals`: mark -> (seq, scope)."""
+
+    phase: str = "new"
+    request: Requested | None = None
+    requested_seq: int = 0
+    selection: Selected | None = None
+    resolution: str = ""
+    fallback_reason: str = ""
+    attempts: list[Attempt] = field(default_factory=list)
+    verified_seq: int = 0
+    proven: bool = False
+    failures: int = 0
+    status: str = ""
+    ended_seq: int = 0
+    recalled: bool = False
+    captured: bool = False
+    approvals: dict[str, tuple[int, str]] = field(default_factory=dict)
+    nonces: list[str] = field(default_factory=list)
+
+    @property
+    def open_attempt(self) -> Attempt | None:
+        """The attempt that has no end yet."""
+        return self.attempts[-1] if self.attempts and not self.attempts[-1].status else None
+
+    @property
+    def last(self) -> Attempt | None:
+        """The newest attempt."""
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def unavailable(self) -> list[str]:
+        """The candidates dispatched and recorded as unavailable, in order: what a selection calls attempted."""
+        return [attempt.candidate for attempt in self.attempts if attempt.status == "availability_failure"]
+
+    @property
+    def left(self) -> list[str]:
+        """The executors that turned out to be missing."""
+        return [attempt.executor for attempt in self.attempts if attempt.status == "missing_executor"]
+
+    def outstanding(self, void_before: int = 0) -> list[Needed]:
+        """What still needs an approval: neither named by the request with its true seq, nor recorded since."""
+        if self.request is None:
+            return []
+        return [
+            needed
+            for needed in self.request.approvals
+            if (found := self.approvals.get(needed.what)) is None
+            or found[0] < void_before
+            or needed.approval_seq not in (0, found[0])
+        ]
+
+    def granted(self) -> tuple[int, ...]:
+        """The approvals that the request rests on, by seq."""
+        if self.request is None:
+            return ()
+        return tuple(
+            sorted(self.approvals[n.what][0] for n in self.request.approvals if n.what in self.approvals)
+        )
+
+
+def initial(_stream: str) -> State:
+    """A request nobody has made yet."""
+    return State()
+
+
+def evolve(state: State, fact: Fact) -> State:
+    """The request after one event."""
+    data = fact.data
+    if isinstance(data, Requested):
+        kept = {
+            what: entry
+            for what, entry in state.approvals.items()
+            if entry[0] > state.ended_seq or entry[1] == REQUEST
+        }
+        return State("open", data, fact.seq, approvals=kept, nonces=state.nonces)
+    if isinstance(data, Approved):
+        state.approvals[data.what] = (fact.seq, data.scope)
+        state.nonces.append(data.nonce)
+    elif isinstance(data, Selected):
+        if state.open_attempt is not None:
+            state.open_attempt.status = "lost"
+        state.selection, state.resolution, state.fallback_reason = data, data.resolution, data.reason
+    elif isinstance(data, Attempted):
+        state.selection = None
+        state.attempts.append(
+            Attempt(
+                data.attempt, fact.seq, data.candidate, data.provider, data.executor, data.sandbox, data.worker,
+                fact.actor, data.paths, data.tools, data.approvals,
+            )
+        )  # fmt: skip
+    elif isinstance(data, Returned):
+        attempt = state.attempts[-1]
+        attempt.status, attempt.reason, attempt.returned_seq = data.status, data.reason, fact.seq
+        attempt.returned_by, attempt.target, attempt.violation = fact.actor, data.target, data.violation
+        attempt.good = data.status == "succeeded" and not data.violation and not data.unchanged_artifacts
+        state.verified_seq, state.proven = 0, False
+    elif isinstance(data, Verified):
+        state.verified_seq, state.proven = fact.seq, data.proven
+        state.failures += not data.proven
+    elif isinstance(data, Blocked):
+        state.phase, state.status, state.ended_seq = "blocked", "blocked", fact.seq
+    elif isinstance(data, Concluded):
+        state.phase, state.status, state.ended_seq = "concluded", data.status, fact.seq
+    elif isinstance(data, Recalled):
+        state.recalled = True
+    else:
+        state.captured = True
+    return state
+
+
+def admit(state: State, fact: Fact, law: Law) -> None:
+    """The lawful order: request, (select, attempt, return)*, verify, conclude; never wider, never repeated in silence."""
+    _JUDGES[fact.type](state, fact, law)
+
+
+def _requested(state: State, fact: Fact, law: Law) -> None:
+    data = fact.data
+    if state.phase == "open":
+        law.refuse(fact, "the request is open already")
+    if fact.stream != f"dispatch/{data.request[:MARK]}":
+        law.refuse(fact, "the stream is not the request's")
+    for digest in (data.request, data.digest, data.oracle, data.folder):
+        digest_text(digest, fact)
+    if data.sandbox not in SANDBOXES or (data.sandbox == "read-only") != (not data.paths):
+        law.refuse(fact, "the sandbox does not fit the allowed paths")
+    if data.context_mode not in ("fresh", "fork", "hybrid"):
+        law.refuse(fact, "unknown context mode")
+
+
+def _blocked(state: State, fact: Fact, law: Law) -> None:
+    data = fact.data
+    digest_text(data.request, fact)
+    if fact.stream != f"dispatch/{data.request[:MARK]}":
+        law.refuse(fact, "the stream is not the request's")
+    if data.reason not in BLOCKED:
+        law.refuse(fact, "unknown reason")
+    if state.phase == "open" and state.open_attempt is not None:
+        law.refuse(fact, "an attempt has no end yet")
+    if (
+        state.phase == "open"
+        and state.last is not None
+        and state.last.status not in ("availability_failure", "missing_executor", "lost")
+    ):
+        law.refuse(fact, "an attempt has returned; it is concluded, not blocked")
+
+
+def _approved(state: State, fact: Fact, law: Law) -> None:
+    from projections.authority import admit_signature
+
+    data = fact.data
+    digest_text(data.request, fact)
+    digest_text(data.what, fact, MARK)
+    if fact.stream != f"dispatch/{data.request[:MARK]}":
+        law.refuse(fact, "the stream is not the request's")
+    if data.scope not in (RUN, REQUEST):
+        law.refuse(fact, "the scope must be run or request")
+    if not data.nonce or data.nonce in state.nonces:
+        law.refuse(fact, "the nonce was used before")
+    admit_signature(fact, law, data.nonce, data.expires_at)
+
+
+def _must_be_open(state: State, fact: Fact, law: Law) -> Requested:
+    if state.phase != "open" or state.request is None:
+        law.refuse(fact, "the request is not open", f"{fact.stream} is {state.phase}; open it first")
+    if law.is_void(state.requested_seq):
+        law.refuse(
+            fact,
+            "the request was voided by a restore",
+            "the ledger was restored since; conclude it as abandoned",
+        )
+    return state.request
+
+
+def _selected(state: State, fact: Fact, law: Law) -> None:
+    request, data = _must_be_open(state, fact, law), fact.data
+    last = state.last
+    if last is not None and not last.status and not request.repeatable:
+        law.refuse(fact, "an attempt has no end and the request may not be repeated")
+    if last is not None and last.status not in ("", "lost", "availability_failure", "missing_executor"):
+        law.refuse(fact, "only an outage or a missing executor changes the candidate")
+    if last is not None and last.violation:
+        law.refuse(fact, "an attempt broke its authority; no other candidate follows it")
+    if data.candidate in state.unavailable:
+        law.refuse(fact, "the candidate was attempted and is unavailable")
+    if data.executor in state.left:
+        law.refuse(fact, "the executor is missing")
+    if data.resolution not in ("primary", "fallback"):
+        law.refuse(fact, "the resolution is primary or fallback")
+    if any(passed.reason not in SKIPS for passed in data.passed):
+        law.refuse(fact, "unknown reason to pass a candidate over")
+
+
+def _attempted(state: State, fact: Fact, law: Law) -> None:
+    request, data = _must_be_open(state, fact, law), fact.data
+    chosen = state.selection
+    if chosen is None:
+        law.refuse(fact, "no candidate is selected for it")
+    if (data.candidate, data.provider, data.executor) != (chosen.candidate, chosen.provider, chosen.executor):
+        law.refuse(fact, "the candidate is not the selected one")
+    if data.attempt != len(state.attempts) + 1:
+        law.refuse(fact, "attempts are counted 1, 2, 3")
+    if state.outstanding(law.void_before):
+        law.refuse(fact, "an approval is outstanding")
+    if data.approvals != state.granted():
+        law.refuse(fact, "the approvals are not those recorded")
+    if not data.worker or data.worker == fact.actor:
+        law.refuse(fact, "the worker must be another actor than the one who dispatches it")
+    for digest in (data.packet, data.pins):
+        digest_text(digest, fact)
+    if wider(data, request) or any(wider(data, earlier) for earlier in state.attempts):
+        law.refuse(fact, "the attempt is wider than the request or an earlier attempt")
+
+
+def wider(attempt: Attempted, ceiling: Requested | Attempt) -> bool:
+    """Whether `attempt` may do anything that `ceiling` does not allow."""
+    if attempt.sandbox not in SANDBOXES or SANDBOXES.index(attempt.sandbox) > SANDBOXES.index(
+        ceiling.sandbox
+    ):
+        return True
+    return not (set(attempt.paths) <= set(ceiling.paths) and set(attempt.tools) <= set(ceiling.tools))
+
+
+def _returned(state: State, fact: Fact, law: Law) -> None:
+    _must_be_open(state, fact, law)
+    data, attempt = fact.data, state.open_attempt
+    if attempt is None or data.attempt != attempt.number:
+        law.refuse(fact, "no such attempt is open")
+    if (
+        data.status not in ENDINGS
+        or data.violation not in VIOLATIONS
+        or data.changed < 0
+        or data.unchanged_artifacts < 0
+    ):
+        law.refuse(fact, "unknown ending")
+    if (data.status == "availability_failure") != (data.reason in REASONS) or (
+        data.reason and data.reason not in REASONS
+    ):
+        law.refuse(fact, "an outage has one of four reasons, nothing else has")
+    if data.retry_at:
+        parse_time(data.retry_at)
+        if data.reason != "quota":
+            law.refuse(fact, "only quota has a retry time")
+    if data.healthy and data.status not in HEALTHY:
+        law.refuse(fact, "such an ending proves no health")
+    digest_text(data.target, fact)
+
+
+def _verified(state: State, fact: Fact, law: Law) -> None:
+    request, data, attempt = _must_be_open(state, fact, law), fact.data, state.last
+    if attempt is None or not attempt.status or data.attempt != attempt.number:
+        law.refuse(fact, "only a returned attempt is verified")
+    if not attempt.good:
+        law.refuse(fact, "the attempt did not succeed inside its authority")
+    if fact.actor == attempt.worker or (
+        attempt.returned_by != attempt.dispatcher and fact.actor == attempt.returned_by
+    ):
+        law.refuse(fact, "the executor does not verify its own work")
+    kept = data.target == attempt.target and data.oracle == request.oracle
+    held = data.ended == "exit" and data.exit == data.expected_exit and data.contains and not data.withheld
+    if data.proven != (kept and held):
+        law.refuse(fact, "proven is what the evidence says")
+
+
+def _concluded(state: State, fact: Fact, law: Law) -> None:
+    data = fact.data
+    if state.phase != "open":
+        law.refuse(fact, "the request is not open", f"{fact.stream} is {state.phase}")
+    if data.status not in STATUSES or data.attempts != len(state.attempts):
+        law.refuse(fact, "unknown status, or not the number of attempts")
+    last = state.last
+    if data.status == "accepted":
+        if last is None or not (state.proven and state.verified_seq > last.returned_seq > 0):
+            law.refuse(fact, "accepted needs a proof since the last return")
+        _must_be_open(state, fact, law)
+        if fact.actor == last.worker:
+            law.refuse(fact, "the executor does not accept its own work")
+    elif data.status == "failed" and (last is None or not last.status):
+        law.refuse(fact, "nothing has returned that could have failed")
+    elif data.status == "blocked":
+        law.refuse(fact, "a block is recorded as dispatch.blocked")
+
+
+def _recalled(state: State, fact: Fact, law: Law) -> None:
+    _must_be_open(state, fact, law)
+    if state.attempts:
+        law.refuse(fact, "recall comes before the first attempt")
+
+
+def _captured(state: State, fact: Fact, law: Law) -> None:
+    if state.phase != "concluded" or state.status != "accepted" or not state.proven:
+        law.refuse(fact, "memory is captured only after a proven and accepted result")
+    if state.captured:
+        law.refuse(fact, "memory was captured already")
+
+
+_JUDGES = {
+    "dispatch.requested": _requested,
+    "dispatch.blocked": _blocked,
+    "dispatch.approved": _approved,
+    "route.selected": _selected,
+    "dispatch.attempted": _attempted,
+    "dispatch.returned": _returned,
+    "dispatch.verified": _verified,
+    "dispatch.concluded": _concluded,
+    "memory.recalled": _recalled,
+    "memory.captured": _captured,
+}
+
+
+def approval_statement(ledger_id: str, stream: str, data: Approved) -> bytes:
+    """The exact bytes that an approval's signature covers."""
+    from projections.authority import statement
+
+    fields = ("request", "what", "scope", "nonce", "expires_at")
+    return statement(ledger_id, "dispatch.approved", stream, {name: getattr(data, name) for name in fields})
+
+
+def mark(request: str, text: str) -> str:
+    """A path, tool or approval as it stands in events: a digest that only the request's own digest makes guessable."""
+    from blake3 import blake3
+
+    return blake3(f"{request}\0{text}".encode("utf-8", "surrogateescape")).hexdigest()[:MARK]
