@@ -71,6 +71,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "session check-report": ("commands.sessions.check", "judge one executor's or reviewer's report"),
     "gate adapt": ("commands.sessions.gate", "an adversarial review's output becomes a verdict"),
     "gate run": ("commands.sessions.gate", "run an adversarial reviewer once and judge it"),
+    "dispatch run": ("commands.dispatch.run", "one request, from validation to its complete result"),
+    "dispatch open": ("commands.dispatch.steps", "validate and record a request"),
+    "dispatch select": ("commands.dispatch.steps", "choose the candidate of the next attempt"),
+    "dispatch attempt": ("commands.dispatch.steps", "pin what must not change; the worker may begin"),
+    "dispatch returned": ("commands.dispatch.steps", "how the attempt ended, in types"),
+    "dispatch verify": ("commands.dispatch.steps", "run the seam here; only that proves"),
+    "dispatch conclude": ("commands.dispatch.steps", "the end, and the complete result"),
     "codex check": ("commands.codex", "can Codex be driven here?"),
     "codex dispatch": ("commands.codex", "one prompt to Codex in a sandbox; a typed result"),
 }
@@ -82,7 +89,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Copies", ("export", "import", "backup", "resume", "trust")),
     ("Plan runs", tuple(name for name in COMMANDS if name.split()[0] in ("plan", "run", "guard", "hooks"))),
     ("Authority", tuple(name for name in COMMANDS if name.split()[0] in ("receipt", "authority"))),
-    ("Dispatch", tuple(name for name in COMMANDS if name.split()[0] in ("rubric", "route", "codex"))),
+    ("Dispatch", tuple(name for name in COMMANDS if name.split()[0] in ("rubric", "route", "codex", "dispatch"))),
     (
         "Review sessions",
         tuple(
