@@ -56,7 +56,7 @@ class HeadMemory:
         try:
             with open(self.path, "rb", buffering=0) as file:
                 raw = file.read(_HEAD_BYTES + 1)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise Refused(
@@ -83,6 +83,7 @@ class HeadMemory:
                 state_dir()
                 os.makedirs(os.path.dirname(self.path), 0o700, exist_ok=True)
                 self._handle = os.open(self.path, flags, 0o600)
+            os.ftruncate(self._handle, _HEAD_BYTES)  # whatever damage stood here before
         os.pwrite(self._handle, b"%020d %s\n" % (seq, hash.hex().encode()), 0)
 
     def close(self) -> None:
