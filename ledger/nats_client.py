@@ -258,7 +258,7 @@ class Link:
     def __init__(self, servers: list[tuple[str, int]], login: Login) -> None:
         self.servers = list(servers)
         self._seed = servers[0][0]
-        self._login = login
+        self.login = login
         self._connection: Connection | None = None
         self._count = 0
 
@@ -279,7 +279,7 @@ class Link:
         for host, port in list(self.servers):
             try:
                 numeric = host.replace(".", "").isdigit() or ":" in host
-                made = Connection(host, port, self._login, tls_name=self._seed if numeric else host)
+                made = Connection(host, port, self.login, tls_name=self._seed if numeric else host)
             except Unavailable as error:
                 problems.append(str(error))
                 self.servers.append(self.servers.pop(0))  # the next call begins with another one

@@ -118,6 +118,8 @@ class FleetStore(SQLiteStore):
         self.anchor = Anchor(self.folder)
         self.offline = ""
         """Why the last attempt to follow failed, empty when it did not."""
+        self.came = 0
+        """How many events came by following since this was opened."""
         self._read_at = -TRUST_SECONDS
         self.backoff = Backoff()
 
@@ -172,6 +174,7 @@ class FleetStore(SQLiteStore):
                 walk = _Walk(self, connection)
                 walk.run()
                 self._read_at = time.monotonic()
+                self.came += walk.seq - before
                 return walk.seq - before
             except _Behind as behind:
                 self._check_behind(behind, final=time.monotonic() > deadline)
@@ -182,12 +185,20 @@ class FleetStore(SQLiteStore):
                     raise
             time.sleep(jitter(0.01, 0.1))
 
+    @property
+    def way_on(self) -> str:
+        """What to do when the stream is not what this machine saw."""
+        return (
+            f"ask the cluster's administrator; to go on with what the cluster has, move {self.folder} away (it is the "
+            "evidence), then `gatebook resume --as-successor --reason R`"
+        )
+
     def no_stream(self) -> GatebookError:
         """What it means that there is no such stream."""
         if self.reader().head().seq:
             return Tampered(
                 f"{self.url}: the stream is gone; this machine's replica has {self.reader().head().seq} events of it "
-                "(verdict truncated): ask the cluster's administrator",
+                f"(verdict truncated): {self.way_on}",
                 verdict="truncated",
             )
         return Unavailable(f"{self.url}: there is no such ledger: check the name, or run `gatebook init`")
@@ -200,7 +211,7 @@ class FleetStore(SQLiteStore):
             raise Tampered(
                 f"{self.url}: the stream ends at message {last}; this machine's replica has events {behind.seq + 1} to "
                 f"{self.reader().head().seq} that were in it and are not any more (verdict truncated): nothing is "
-                "written; ask the cluster's administrator",
+                f"written; {self.way_on}",
                 verdict="truncated",
             )
         if final:
@@ -208,32 +219,42 @@ class FleetStore(SQLiteStore):
 
     def store_events(self, connection: apsw.Connection, events: list[Event]) -> None:
         """Insert followed events with their contents, one transaction; redactions among them take effect."""
-        wanted = [event.content_digest for event in events if b',"content_digest":"' in event.envelope]
+        redacted = {
+            seq for event in events if b'"type":"ledger.redacted"' in event.envelope for seq in _named(event)
+        }
+        wanted = [event for event in events if b',"content_digest":"' in event.envelope]
         if wanted:
-            contents = self.objects.get([digest for digest in wanted if digest is not None])
-            for event in events:
-                event.salt, event.content = contents.get(event.content_digest or "", (None, None))
+            contents = self.objects.get([str(event.content_digest) for event in wanted])
+            for event in wanted:
+                event.salt, event.content = contents.get(str(event.content_digest), (None, None))
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.executemany(
                 "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", (self._row(event) for event in events)
             )
-            for event in events:
-                if event.envelope.find(b'"type":"ledger.redacted"') > 0 and event.type == "ledger.redacted":
-                    self._forget(connection, event)
+            for seq in redacted:
+                connection.execute("UPDATE events SET salt = NULL, content = NULL WHERE seq = ?", (seq,))
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+        if redacted:
+            self._purge(redacted)
 
-    def _forget(self, connection: apsw.Connection, event: Event) -> None:
-        from ledger.canonical import load
-
-        named = load(event.data).get("events")
-        for seq in named if isinstance(named, list) else []:
-            if type(seq) is int and 0 < seq < event.seq:
-                connection.execute("UPDATE events SET salt = NULL, content = NULL WHERE seq = ?", (seq,))
+    def _purge(self, redacted: set[int]) -> None:
+        """What a followed redaction leaves elsewhere: artifacts, the WAL, and an object whose eraser died on the way."""
+        events = [event for event in map(self.reader().event, redacted) if event is not None]
+        for event in events:
+            path = os.path.join(self.folder, "artifacts", str(event.content_digest))
+            if os.path.lexists(path):
+                os.unlink(path)
+        self.empty_wal()
+        try:
+            left = self.objects.get([str(event.content_digest) for event in events])
+            self.objects.erase(left)
+        except GatebookError:
+            return  # a reader's account may not; `doctor` shows what is left
 
     def _write(
         self,
@@ -278,9 +299,9 @@ class FleetStore(SQLiteStore):
         except Tampered as error:
             raise Refused(str(error)) from None
 
-    def inside(self) -> SQLiteReader:
+    def inside(self) -> FleetReader:
         """A reader inside this store's write transaction."""
-        return SQLiteReader(self, self._now(), inside=True)
+        return FleetReader(self, self._now())
 
     def check_before(self, reader: SQLiteReader, events: Sequence[Event]) -> None:
         """What `guard` asked for ahead of a write."""
@@ -368,6 +389,31 @@ class FleetStore(SQLiteStore):
         super().close()
 
 
+def _named(event: Event) -> list[int]:
+    """The seqs of earlier events that a ledger.redacted names."""
+    from ledger.canonical import load
+
+    named = load(event.data).get("events") if event.type == "ledger.redacted" else None
+    return (
+        [seq for seq in named if type(seq) is int and 0 < seq < event.seq] if isinstance(named, list) else []
+    )
+
+
+class FleetReader(SQLiteReader):
+    """A reader inside a write, which keeps in mind whose contents must go from the bucket too."""
+
+    __slots__ = ("erased",)
+
+    def __init__(self, store: FleetStore, now: int) -> None:
+        super().__init__(store, now, inside=True)
+        self.erased: list[int] = []
+
+    def erase(self, seq: int) -> None:
+        """Erase content and salt of event `seq` together with what this transaction appends."""
+        super().erase(seq)
+        self.erased.append(seq)
+
+
 class _Refusal(Exception):
     """What `decide` raised on the head as the replica knew it."""
 
@@ -430,6 +476,9 @@ class _Write:
             store.publish(done.events, kept)
             # Crash here: the stream has it, this replica reads it there.
             kept.commit(store)
+            if reader.erased:
+                # Crash here: erased on record, and by each replica that follows; the object goes with the first of them.
+                store.erase([event for event in map(reader.event, reader.erased) if event is not None])
             return done
         finally:
             if connection.in_transaction:
@@ -470,6 +519,7 @@ class _Keep:
         self._done = True
         try:
             self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", self._rows)
+            self._reader.write_erasures()
             self._reader.write_snapshots()
         except apsw.Error as error:
             self._problem = error
@@ -574,7 +624,7 @@ class _Walk:
                 return
         raise Tampered(
             f"{self._store.url}: event {event.seq} is not the one that this machine's replica has (verdict forked: the "
-            "stream's history was rewritten): nothing is written; ask the cluster's administrator",
+            f"stream's history was rewritten): nothing is written; {self._store.way_on}",
             verdict="forked",
             seq=event.seq,
         )
