@@ -80,7 +80,9 @@ def required(policy: Policy | None, type: str) -> bool:
     return policy is not None and type in policy.types
 
 
-def admit_signature(fact: Fact, law: Law, nonce: str, expires_at: str) -> None:
+def admit_signature(
+    fact: Fact, law: Law, nonce: str, expires_at: str, principal: str, signature: str
+) -> None:
     """Refuse `fact` where the policy wants a signature that its data does not carry in the right form.
 
     `nonce` and `expires_at` are the statement's. A signature that nobody asked for is judged just as strictly.
@@ -88,18 +90,17 @@ def admit_signature(fact: Fact, law: Law, nonce: str, expires_at: str) -> None:
     from projections.times import parse_time
 
     policy: Policy | None = law.state("ledger").policy
-    data = fact.data
-    if not required(policy, fact.type) and not data.signature:
+    if not required(policy, fact.type) and not signature:
         return
     if policy is None:
         law.refuse(fact, "a signature without a policy")
-    if not data.signature:
+    if not signature:
         law.refuse(
             fact,
             "the authority policy wants a signature",
             f"{fact.type} must be signed by one of {_names(policy)} (--sign)",
         )
-    _admit_signer(policy, data.principal, data.signature, fact, law)
+    _admit_signer(policy, principal, signature, fact, law)
     try:
         if not nonce or fact.clock >= parse_time(expires_at):
             law.refuse(fact, "the signed statement has expired")

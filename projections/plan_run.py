@@ -62,12 +62,13 @@ class Approved(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 
 
 class Claimed(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One session holds the run; content: the path of the runs folder. `nonce` empty: a marker of another tool, adopted."""
+    """One session holds the run; content: the path of the runs folder. `adopted`: another tool had made its marker."""
 
     session_id: str
     plan_digest: str
     created_at: str
-    nonce: str = ""
+    nonce: str
+    adopted: bool = False
 
 
 class Resumed(Struct, frozen=True, forbid_unknown_fields=True):
@@ -505,7 +506,7 @@ def _admit_approved(state: State, fact: Fact, law: Law) -> None:
         law.refuse(fact, "the nonce was used before")
     from projections.authority import admit_signature
 
-    admit_signature(fact, law, data.nonce, data.expires_at)
+    admit_signature(fact, law, data.nonce, data.expires_at, data.principal, data.signature)
 
 
 def _admit_words(state: State, fact: Fact, law: Law) -> None:
@@ -543,7 +544,8 @@ def _admit_claimed(state: State, fact: Fact, law: Law) -> None:
     approval = standing_approval(state, law)
     if approval is None or (approval.session_id, approval.after) != (data.session_id, data.plan_digest):
         law.refuse(fact, "no unused approval of this plan in this session", record_as="marker.refused")
-    if data.nonce and data.nonce in state.past:
+    digest_text(data.nonce, fact, 32)
+    if data.nonce in state.past:
         law.refuse(fact, "the claim's nonce was used before")
 
 
@@ -637,7 +639,8 @@ def _admit_deferred(state: State, fact: Fact, law: Law) -> None:
             law.refuse(fact, "only the open hand-off can be interrupted")
         return
     digest_text(data.result, fact)
-    digest_text(data.entry, fact)
+    if data.entry or not data.kept:
+        digest_text(data.entry, fact)
     if data.key in state.results:
         law.refuse(fact, "the item has a result")
     if data.reason == NOT_APPROVED:

@@ -10,11 +10,11 @@ from msgspec import Struct, field
 from projections.fact import Fact, Law, digest_text
 from projections.receipt_rules import (
     ACTIONS,
+    FUTURE_ALLOWANCE_US,
     VERSION,
     ActionRule,
     actions_fault,
     canonical_origin,
-    complete_limit,
     is_label,
     is_terminal,
     needs_evidence,
@@ -44,7 +44,7 @@ class Rule(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Issued(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A whole receipt, its Ed25519 signature (hex) included. `principal` and `sshsig` as the authority policy asks."""
+    """A whole receipt, its Ed25519 signature (hex) included. `principal` and `approval_signature` (SSHSIG) as the authority policy asks."""
 
     receipt_id: str
     version: int
@@ -59,12 +59,12 @@ class Issued(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     user: str
     authority_reference: Reference
     nonce: str
-    receipt_signature: str
+    signature: str
     synthetic_qa: bool = False
     parent_id: str = ""
     rules: tuple[Rule, ...] = ()
     principal: str = ""
-    signature: str = ""
+    approval_signature: str = ""
 
 
 class Consumed(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -176,7 +176,7 @@ def _admit_issued(state: State, fact: Fact, law: Law) -> None:
         law.refuse(fact, "the receipt was issued before")
     digest_text(data.receipt_id, fact, 32)
     digest_text(data.nonce, fact, 32)
-    digest_text(data.receipt_signature, fact, 128)
+    digest_text(data.signature, fact, 128)
     digest_text(data.authority_reference.salt, fact, 32)
     digest_text(data.authority_reference.sha256, fact)
     if fact.stream != f"receipt/{data.receipt_id}":
@@ -189,14 +189,16 @@ def _admit_issued(state: State, fact: Fact, law: Law) -> None:
         law.refuse(fact, "the receipt is malformed", fault)
     if any(rule.action in ACTIONS or rule.limit < 0 for rule in data.rules):
         law.refuse(fact, "an action has a second rule")
-    if abs(parse_time(data.issued_at) - fact.clock) > 2 * 60 * 1_000_000:
-        law.refuse(fact, "issued_at is not now")
+    if parse_time(data.issued_at) - fact.clock > FUTURE_ALLOWANCE_US or fact.clock >= parse_time(
+        data.expires_at
+    ):
+        law.refuse(fact, "the receipt is not valid now")
     if data.parent_id:
         _admit_child(data, fact, law)
         return
     from projections.authority import admit_signature
 
-    admit_signature(fact, law, data.nonce, data.expires_at)
+    admit_signature(fact, law, data.nonce, data.expires_at, data.principal, data.approval_signature)
 
 
 def issue_fault(data: Issued, rules: dict[str, ActionRule]) -> str | None:
@@ -293,17 +295,3 @@ def consume_fault(state: State, issued: Issued, request: Consumed, clock: int) -
         request.action, state.uses, list(issued.actions), closed=state.closed or None, rules=state.rules()
     )
     return None if used is None else f"usage: {used}"
-
-
-def spent(state: State) -> bool:
-    """Whether nothing can be done with the receipt any more, as far as its use tells."""
-    if state.issued is None or state.closed:
-        return True
-    rules = state.rules()
-    limits = {
-        action: complete_limit(list(state.issued.actions))
-        if action == "quiz.complete"
-        else rules[action].limit
-        for action in state.issued.actions
-    }
-    return all(limit and state.uses.get(action, 0) >= limit for action, limit in limits.items())
