@@ -10,7 +10,7 @@ import os
 from blake3 import blake3
 
 from ledger.canonical import load, quote
-from ledger.clock import DAY, JUMP_LIMIT, format_us, parse_us
+from ledger.clock import DAY, JUMP_LIMIT, LATEST_CLOCK, format_us, parse_us
 from ledger.errors import Conflict, Invalid, Refused
 
 TYPE_CHECKING = False
@@ -293,6 +293,8 @@ def _envelope(
 
 
 def _later(head: Head, clock: int, clock_jump: bool) -> None:
+    if not 0 <= clock < LATEST_CLOCK:
+        raise Refused(f"the clock says {format_us(clock)}, which cannot be: set the clock")
     if head.clock - clock > JUMP_LIMIT and not clock_jump:
         hours = (head.clock - clock) * 24 // DAY
         raise Refused(
