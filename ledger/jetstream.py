@@ -196,6 +196,8 @@ class Stream:
             if at < 0 or b"\r\nNats-Time-Stamp: " not in headers[at:]:
                 if message.status in (204, 404):
                     return
+                if message.status == 503:
+                    raise Silence(f"nats: nobody serves stream {self.name}")
                 raise Unavailable(f"nats: reading stream {self.name}: {headers[:80]!r}")
             more = b"\r\nNats-Batch-Id:" in headers and b"\r\nNats-Batch-Commit:" not in headers
             yield Stored(int(headers[at + 17 : headers.index(b"\r", at + 17)]), message.payload, more=more)

@@ -1,0 +1,54 @@
+"""What a replica keeps about its stream beside itself: how far it was read, and where its end was left."""
+
+from __future__ import annotations
+
+import os
+
+_LINE = b"%020d %020d %020d %020d %020d %020d\n"
+
+
+class Anchor:
+    """How far the stream was read, and where its end was left.
+
+    The anchor is the place of the last message that was read as an event, with that event's seq and the voids before
+    it: reading begins there, with that message. The tip is the last place that this machine knows, as of event
+    `tip_seq`: the next write goes after it. Both are kept beside the replica without a flush: after a crash they are
+    older than the replica, and what lies between is compared again; damaged ones are none.
+    """
+
+    __slots__ = ("_handle", "_path", "place", "seq", "tip", "tip_seq", "tip_voids", "voids")
+
+    def __init__(self, folder: str) -> None:
+        self._path = os.path.join(folder, "anchor")
+        self._handle = -1
+        self.place = self.seq = self.voids = self.tip_seq = self.tip_voids = 0
+        self.tip = -1
+
+    def load(self) -> None:
+        """Take over what other processes of this machine have read and written; under the replica's lock."""
+        if self._handle < 0:
+            self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        raw = os.pread(self._handle, 200, 0)
+        try:
+            numbers = tuple(map(int, raw.split()))
+            if raw != _LINE % numbers:
+                raise ValueError
+        except (TypeError, ValueError):
+            numbers = (0, 0, 0, -1, 0, 0)
+        self.place, self.seq, self.voids, self.tip, self.tip_seq, self.tip_voids = numbers
+
+    def save(self) -> None:
+        """Write what stands here."""
+        line = _LINE % (self.place, self.seq, self.voids, max(self.tip, 0), self.tip_seq, self.tip_voids)
+        os.pwrite(self._handle, line, 0)
+
+    def forget(self) -> None:
+        """Begin from nothing."""
+        self.place = self.seq = self.voids = self.tip_seq = self.tip_voids = 0
+        self.tip = -1
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
