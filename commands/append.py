@@ -9,7 +9,7 @@ import sys
 
 from commands.context import Context, emit
 from commands.flags import Args, Command, Flag
-from ledger.canonical import canonical, encode, parse_object
+from ledger.canonical import MAX_DEPTH, canonical, encode, parse_object
 from ledger.errors import GatebookError, Invalid, Refused, Usage
 from ledger.event import Draft, Event
 
@@ -158,7 +158,9 @@ def _single(args: Args, context: Context) -> Draft:
 
 
 def _batch_fields(line: bytes, where: str) -> dict[str, object]:
-    given = parse_object(line, what=where)
+    given = parse_object(
+        line, what=where, depth=MAX_DEPTH + 1
+    )  # the line itself is one level around its data
     unknown = sorted(set(given) - _BATCH_FIELDS)
     if unknown:
         raise Invalid(f"{where}: unknown field {unknown[0]!r}; allowed: {', '.join(sorted(_BATCH_FIELDS))}")

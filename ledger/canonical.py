@@ -171,15 +171,15 @@ def _parse(raw: bytes | str, reader: _Reader, what: str, depth: int = MAX_DEPTH)
     return value
 
 
-def parse(raw: bytes | str, *, what: str = "data", floats: bool = True) -> object:
+def parse(raw: bytes | str, *, what: str = "data", floats: bool = True, depth: int = MAX_DEPTH) -> object:
     """The JSON value in `raw`, read strictly.
 
     Raises:
         Invalid: invalid UTF-8, a duplicate key, NaN or Infinity, an integer outside ±(2^53-1), depth over
-            64, text after the value; and a number written with `.`, `e` or `-0` unless `floats`.
+            `depth`, text after the value; and a number written with `.`, `e` or `-0` unless `floats`.
             The message names `what`, the reason and the place.
     """
-    return _parse(raw, _Reader(floats=floats), what)
+    return _parse(raw, _Reader(floats=floats), what, depth)
 
 
 def parse_stored(raw: bytes | str, *, what: str) -> object:
@@ -191,9 +191,11 @@ def parse_stored(raw: bytes | str, *, what: str) -> object:
     return _parse(raw, _Reader(floats=True, stored=True), what, MAX_DEPTH + 1)
 
 
-def parse_object(raw: bytes | str, *, what: str = "data", floats: bool = True) -> dict[str, object]:
+def parse_object(
+    raw: bytes | str, *, what: str = "data", floats: bool = True, depth: int = MAX_DEPTH
+) -> dict[str, object]:
     """`parse`, and the value must be an object."""
-    value = parse(raw, what=what, floats=floats)
+    value = parse(raw, what=what, floats=floats, depth=depth)
     if not isinstance(value, dict):
         raise Invalid(f"{what}: must be a JSON object")
     return value

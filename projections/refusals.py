@@ -64,16 +64,14 @@ def _change_count(ledger: Ledger, by: int) -> None:
         os.close(handle)
 
 
-def _too_many(reader: Reader, today: str) -> bool:
-    """Whether the 100th last refusal, of yesterday's stream too, is less than a minute away (either way: clocks run back)."""
-    back = A_MINUTE
-    for name in (today, f"refusal/{format_us(reader.clock - DAY)[:10]}"):
-        version = reader.version(name)
-        if version >= back:
-            oldest = reader.stream(name, after=version - back, upto=version - back + 1)
-            return bool(oldest) and abs(reader.clock - oldest[0].clock) < 60 * SECOND
-        back -= version
-    return False
+def _too_many(reader: Reader) -> bool:
+    """Whether 100 refusals are less than a minute away, either way: midnight passes, and clocks run back."""
+    near = 0
+    for day in (-DAY, 0, DAY):
+        name = f"refusal/{format_us(reader.clock + day)[:10]}"
+        last = reader.stream(name, after=max(0, reader.version(name) - A_MINUTE))
+        near += sum(abs(reader.clock - event.clock) < 60 * SECOND for event in last)
+    return near >= A_MINUTE
 
 
 def record_refusal(
@@ -101,7 +99,7 @@ def record_refusal(
     def decide(reader: Reader) -> Sequence[Draft]:
         name = f"refusal/{format_us(reader.clock)[:10]}"
         data.pop("suppressed", None)
-        if _too_many(reader, name):
+        if _too_many(reader):
             return []
         waiting = suppressed(ledger)
         if waiting:
