@@ -132,9 +132,11 @@ def _opened(
     at: int,
     retry_at: int | None,
 ) -> tuple[int, int, list[Proposal]]:
+    from projections.engine import Proposal  # before the circuit, so that msgspec comes the short way
+
+    # isort: split
     from projections.circuit import Opened
     from projections.cooldowns import next_opening
-    from projections.engine import Proposal
     from projections.times import print_time
 
     count, until = next_opening(circuits.get(endpoint), reason, at, retry_at)

@@ -13,6 +13,9 @@ An aggregate is a module (see `projections.circuit`, the smallest whole one) wit
 
 from __future__ import annotations
 
+from projections import lean  # noqa: F401 - before msgspec
+
+# isort: split
 import msgspec
 
 from ledger.canonical import canonical

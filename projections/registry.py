@@ -122,4 +122,6 @@ def kind_of(stream: str) -> str:
 
 def aggregate(kind: str) -> ModuleType:
     """The module of one kind of stream; KeyError for a kind this version does not know."""
+    from projections import lean  # noqa: F401 - before the module imports msgspec
+
     return __import__(AGGREGATES[kind], fromlist=["KIND"])
