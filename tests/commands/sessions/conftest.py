@@ -1,8 +1,11 @@
 """A real git repository for each test."""
 
+import os
+import pathlib
 import subprocess
 
 import pytest
+from session_house import AGENT, APPROVAL, GATE_OK, IGNORES, NOOP, House, did
 
 
 @pytest.fixture
@@ -21,3 +24,25 @@ def git(tmp_path, monkeypatch):
     run.root = root
     run("init", "-q", "-b", "main")
     return run
+
+
+@pytest.fixture
+def house(git, tmp_path):
+    """A committed repository whose .gitignore is complete but for the starred categories, a ledger, scripted agents."""
+    folder = tmp_path / "agents"
+    folder.mkdir()
+    (folder / "agent.py").write_text(AGENT)
+    source = pathlib.Path(__file__).resolve().parents[3]
+    environment = {**os.environ, "PYTHONPATH": str(source)}
+    for name in ("STATE", "CACHE", "CONFIG"):
+        environment[f"XDG_{name}_HOME"] = str(tmp_path / f"xdg-{name.lower()}")
+    (git.root / "src").mkdir()
+    (git.root / "src/a.py").write_text("x = 1\n")
+    (git.root / "README.md").write_text("# R\n")
+    (git.root / ".gitignore").write_text(IGNORES)
+    git("add", "-A")
+    git("commit", "-q", "-m", "first")
+    made = House(git, folder, environment)
+    made.ok("init")
+    made.script(executor=[did("src/a.py", "x = 2\n"), NOOP], reviewer=[{"say": APPROVAL}], gate=[GATE_OK])
+    return made

@@ -1,0 +1,241 @@
+"""Delivery (4): the gate over the stages' fingerprints, a commit of what executors listed, the summary.
+
+Contract `review-sessions`, Delivery. The commit is made from a temporary index, so that what the user had staged
+stays out of it; no hook runs.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+from commands.git import Git, GitFailed, c_quote, unquote_path
+from commands.sessions.progress import next_action
+from commands.sessions.rounds import Capped
+from commands.sessions.tree import DELETED, UNBORN, hash_work_tree
+from commands.sessions.view import content_of, stream_events
+from commands.sessions.writer import digest, entries_content, tree_struct
+from ledger.errors import Refused
+from projections import session_events as e
+from projections.engine import fact_of
+from projections.session_rules import missing_stage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from commands.sessions.tree import Tree
+    from commands.sessions.writer import Writer
+    from projections.session import State
+
+
+def deliver(writer: Writer) -> str:
+    """Deliver the session: commit if asked for, record, return the summary's text.
+
+    Raises:
+        Capped: a stage does not stand for the tree as it is now; delivery is blocked by the first such stage.
+    """
+    state = writer.state()
+    if next_action(state) != "delivery":
+        raise Refused(f"delivery is not due; next: {next_action(state)}")
+    if not state.commit:
+        tree = writer.tree()
+        missing = missing_stage(state.stages, tree.fingerprint)
+        if missing is not None:
+            why = "the tree is not the one that this stage was minted for"
+            writer.tell("delivery.blocked", e.Blocked(writer.fence, missing, why))
+            raise Capped(missing, why)
+        if writer.config.auto_commit:
+            commit(writer, state, tree)
+            state = writer.state()
+    if state.commit:
+        finish_commit(writer, state)
+        after = writer.require_known_tree(state)
+        if state.known.head != after.head or state.known.fingerprint != after.fingerprint:
+            writer.record(lambda _state: [writer.verified(after)])
+        state = writer.state()
+    from commands.sessions.summary import summary_text
+
+    text = summary_text(writer, state)
+    _append_to_docs(writer, text)
+    done = e.Completed(writer.fence, next(iter(state.stages.values())), digest(text.encode()))
+    now = writer.tree()
+    # Crash before this: delivery runs again; the commit is found made, docs_file is not written twice.
+    writer.record(lambda _state: [writer.verified(now), ("delivery.completed", done, text.encode())])
+    remove_round_files(writer)
+    return text
+
+
+def listed_paths(writer: Writer) -> tuple[str, ...]:
+    """Every path that a valid executor report of this session listed."""
+    paths: set[str] = set()
+    for event in stream_events(writer.ledger, writer.uuid):
+        if event.type == "round.executed":
+            listed = content_of(fact_of(event, writer.ledger.store.artifact))["paths"]
+            assert isinstance(listed, list)
+            paths.update(listed)
+    return tuple(sorted(paths))
+
+
+def session_title(writer: Writer) -> str:
+    """The session's title: as given, or the first line of an imported problem description."""
+    from commands.sessions.session_file import parse_session
+
+    title = "review session"
+    for event in stream_events(writer.ledger, writer.uuid):
+        fact = fact_of(event, writer.ledger.store.artifact) if event.type.startswith("session.") else None
+        if fact is not None and fact.type == "session.opened":
+            title = str(content_of(fact)["title"])
+        elif fact is not None and fact.type == "session.imported" and fact.content:
+            body = parse_session(fact.content.decode("utf-8")).body("Problem Description") or ""
+            title = next((line.strip().lstrip("# ") for line in body.split("\n") if line.strip()), title)
+    return " ".join(title.split())[:200]
+
+
+def commit(writer: Writer, state: State, tree: Tree) -> None:
+    """Make the commit object and record it; HEAD moves only after the record (`finish_commit`)."""
+    paths = [path for path in listed_paths(writer) if path in tree.entries]
+    if not paths:
+        return
+    git = Git(writer.root, trusted_filters=writer.config.trusted_filters)
+    _store_blobs(git, writer, tree, paths)
+    tree_id = _tree_of(git, tree, paths)
+    title = session_title(writer)
+    prefix = writer.config.commit_message_prefix
+    message = f"{prefix}: {title}\n" if prefix else f"{title}\n"
+    parents = [] if tree.head == UNBORN else ["-p", tree.head]
+    sha = git.run(["commit-tree", tree_id, *parents], input=message.encode()).decode("ascii").strip()
+    recorded = e.Committed(writer.fence, sha, tree.head, tree_id, len(paths), tree_struct(tree))
+    content = entries_content(tree, paths=paths)
+    del state
+    # Crash before this: an unreferenced commit object. Crash after it: `finish_commit` moves HEAD at the next start.
+    writer.record(lambda _state: [("commit.recorded", recorded, content)])
+
+
+def _store_blobs(git: Git, writer: Writer, tree: Tree, paths: list[str]) -> None:
+    """Put the files' blobs into git, only if they are the fingerprinted ones."""
+    present = [unquote_path(path) for path in paths if tree.entries[path] != DELETED]
+    files = [p for p in present if not os.path.islink(os.path.join(os.fsencode(writer.root), p))]
+    now = hash_work_tree(git, writer.root, present)
+    for path in paths:
+        want = tree.entries[path]
+        if want != DELETED and now[unquote_path(path)] != want:
+            raise Refused(f"{path} changed while it was being committed; nothing was committed")
+    regular = [p for p in files if now[p].startswith("100")]
+    if regular:
+        git.run(
+            ["hash-object", "-w", "--stdin-paths"], input="".join(c_quote(p) + "\n" for p in regular).encode()
+        )
+    for raw in present:
+        if now[raw].startswith("120000"):
+            target = os.readlink(os.path.join(os.fsencode(writer.root), raw))
+            git.run(["hash-object", "-w", "--stdin"], input=target)
+
+
+def _index_lines(tree: Tree, paths: list[str], zero: str) -> bytes:
+    lines = []
+    for path in paths:
+        value = tree.entries[path]
+        mode_and_sha = f"0 {zero}" if value == DELETED else value
+        lines.append(f"{mode_and_sha}\t".encode() + unquote_path(path).removesuffix(b"/") + b"\0")
+    return b"".join(lines)
+
+
+def _tree_of(git: Git, tree: Tree, paths: list[str]) -> str:
+    """The tree of HEAD with these paths as they are now, made in a temporary index."""
+    folder = os.path.join(git.line(["rev-parse", "--absolute-git-dir"]))
+    zero = "0" * (40 if git.line(["rev-parse", "--show-object-format"]) == "sha1" else 64)
+    with tempfile.TemporaryDirectory(prefix="gatebook-", dir=folder) as scratch:
+        env = {"GIT_INDEX_FILE": os.path.join(scratch, "index")}
+        if tree.head == UNBORN:
+            git.run(["read-tree", "--empty"], env=env)
+        else:
+            git.run(["read-tree", tree.head], env=env)
+        git.run(["update-index", "-z", "--index-info"], input=_index_lines(tree, paths, zero), env=env)
+        return git.run(["write-tree"], env=env).decode("ascii").strip()
+
+
+def finish_commit(writer: Writer, state: State) -> None:
+    """Move HEAD to the recorded commit, and the index entries of its paths that the user had not staged otherwise.
+
+    Done again after a crash it changes nothing more. Raises Refused when HEAD is somewhere else by now.
+    """
+    git = Git(writer.root, trusted_filters=writer.config.trusted_filters)
+    from commands.sessions.tree import read_head
+
+    head = read_head(git)
+    event = writer.ledger.store.reader().event(state.commit_seq)
+    assert event is not None
+    content = content_of(fact_of(event, writer.ledger.store.artifact))
+    paths, entries = content["paths"], content["entries"]
+    assert isinstance(paths, list)
+    assert isinstance(entries, dict)
+    if head == state.commit_parent:
+        old = "" if head == UNBORN else head
+        zero = "0" * len(state.commit)
+        message = f"gatebook: deliver session {writer.uuid}"
+        git.run(["update-ref", "-m", message, "HEAD", state.commit, old or zero])
+    elif head != state.commit:
+        raise Refused(
+            f"HEAD is {head[:12]}, neither the delivery's commit {state.commit[:12]} nor its parent; look at it first"
+        )
+    _settle_index(git, state, entries, paths)
+
+
+def _settle_index(git: Git, state: State, entries: dict[str, str], paths: list[str]) -> None:
+    """Index entries that still show the parent's content get the commit's; what the user staged is left alone."""
+    parent: dict[bytes, str] = {}
+    if state.commit_parent != UNBORN:
+        out = git.run(["ls-tree", "-r", "-z", state.commit_parent])
+        for record in out.split(b"\0"):
+            if record:
+                info, _, raw = record.partition(b"\t")
+                mode, _kind, sha = info.decode("ascii").split(" ")
+                parent[raw] = f"{mode} {sha}"
+    index: dict[bytes, str] = {}
+    for record in git.run(["ls-files", "--stage", "-z"]).split(b"\0"):
+        if record:
+            info, _, raw = record.partition(b"\t")
+            mode, sha, _stage = info.decode("ascii").split(" ")
+            index[raw] = f"{mode} {sha}"
+    stale = [p for p in paths if index.get(unquote_path(p)) == parent.get(unquote_path(p))]
+    zero = "0" * len(state.commit)
+    lines = []
+    for path in stale:
+        value = entries[path]
+        mode_and_sha = f"0 {zero}" if value == DELETED else value
+        if value != DELETED or unquote_path(path) in index:
+            lines.append(f"{mode_and_sha}\t".encode() + unquote_path(path) + b"\0")
+    if lines:
+        git.run(["update-index", "-z", "--index-info"], input=b"".join(lines))
+
+
+def _append_to_docs(writer: Writer, text: str) -> None:
+    name = writer.config.docs_file
+    if not name:
+        return
+    path = os.path.normpath(os.path.join(writer.root, name))
+    if os.path.commonpath([writer.root, os.path.realpath(path)]) != os.path.realpath(writer.root):
+        raise Refused(f"docs_file {name} lies outside of the work tree")
+    try:
+        with open(path, encoding="utf-8") as file:
+            if text in file.read():
+                return
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(f"\n{text}")
+
+
+def remove_round_files(writer: Writer) -> None:
+    """Remove this session's prompts and outputs; the session file stays."""
+    for folder in ("tmp", "sessions"):
+        base = os.path.join(writer.root, ".review-loop", folder)
+        try:
+            names = os.listdir(base)
+        except FileNotFoundError:
+            continue
+        for name in names:
+            if name.startswith(f"{writer.uuid}-") and name.endswith(".txt"):
+                os.unlink(os.path.join(base, name))
+
+
+__all__ = ["GitFailed", "commit", "deliver", "finish_commit"]

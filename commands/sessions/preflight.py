@@ -1,0 +1,101 @@
+"""`security scan`: the preflight within a session, and what it means for the stages (contract, Stages and Security)."""
+
+from __future__ import annotations
+
+from commands.git import Git
+from commands.sessions.opening import ask
+from commands.sessions.progress import next_action
+from commands.sessions.security import CATEGORIES, add_patterns, flagged_paths, gaps, tracked_matches
+from commands.sessions.writer import entries_content, tree_struct
+from ledger.errors import Refused
+from projections import session_events as e
+from projections.session_rules import CAPS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+    from commands.sessions.writer import Writer
+    from projections.session import State
+
+
+class ScanResult:
+    """What a scan found: outcome (clean, written, halted), flagged path -> kind, added and left-open categories."""
+
+    __slots__ = ("added", "flagged", "open", "outcome")
+
+    def __init__(self, outcome: str, flagged: dict[str, str], added: list[str], left: list[str]) -> None:
+        self.outcome = outcome
+        self.flagged = flagged
+        self.added = added
+        self.open = left
+
+
+def scan(writer: Writer) -> ScanResult:
+    """Run the preflight and record it; a clean one mints security, a written `.gitignore` clears the stages."""
+    state = writer.state()
+    if next_action(state) != "security":
+        raise Refused(f"the security scan is not due; next: {next_action(state)}")
+    writer.require_known_tree(state)
+    git = Git(writer.root, trusted_filters=writer.config.trusted_filters)
+    flagged = flagged_paths(git)
+    if flagged:
+        return _record(writer, "halted", flagged, {}, [])
+    added, left = _choose(writer, git, state)
+    if added and state.step_writes.get("security", 0) < CAPS["security"]:
+        # Crash after this: an untracked `.gitignore` change that the next start reports as drift.
+        add_patterns(writer.root, added)
+        return _record(writer, "written", {}, added, left)
+    return _record(writer, "clean", {}, {}, [*left, *added])
+
+
+def _choose(writer: Writer, git: Git, state: State) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+    """The patterns to add, and the categories left open: the starred ones are always asked about."""
+    del writer
+    missing = gaps(git)
+    handsfree = state.lock is None or state.lock.handsfree
+    added: dict[str, tuple[str, ...]] = {}
+    left: list[str] = []
+    for category in CATEGORIES:
+        patterns = missing.get(category.name)
+        if not patterns:
+            continue
+        matched = tracked_matches(git, patterns)
+        if category.ask or matched:
+            note = f" (tracked files match: {', '.join(matched[:3])})" if matched else ""
+            question = f"add {', '.join(patterns)} to .gitignore?{note}"
+            if handsfree or ask(question, ("y", "n")) != "y":
+                left.append(category.name)
+                continue
+        added[category.name] = patterns
+    return added, left
+
+
+def _record(
+    writer: Writer, outcome: str, flagged: dict[str, str], added: dict[str, tuple[str, ...]], left: list[str]
+) -> ScanResult:
+    tree = writer.tree()
+    scanned = e.Scanned(
+        writer.fence,
+        outcome,
+        tree_struct(tree),
+        len(flagged),
+        sorted(set(flagged.values())),
+        left,
+        list(added),
+    )
+    content = entries_content(tree, flagged=flagged)
+
+    def decide(_state: State) -> list[tuple[str, Struct, bytes | None]]:
+        batch: list[tuple[str, Struct, bytes | None]] = [("security.scanned", scanned, content)]
+        if outcome == "written":
+            batch.append(("stages.cleared", e.Cleared(writer.fence, "the preflight wrote .gitignore"), None))
+        elif outcome == "clean":
+            batch.append(("stage.minted", e.Minted(writer.fence, "security", tree.fingerprint, "scan"), None))
+        else:
+            blocked = e.Blocked(writer.fence, "security", f"{len(flagged)} tracked files look like secrets")
+            batch += [writer.verified(tree), ("delivery.blocked", blocked, None)]
+        return batch
+
+    writer.record(decide)
+    return ScanResult(outcome, flagged, list(added), left)

@@ -1,0 +1,103 @@
+"""What a session needs next, and when it has to stop: pure functions of its state (contract, Rounds, Stages)."""
+
+from __future__ import annotations
+
+from projections.session import APPROVE, REQUEST_CHANGES, due, next_step
+from projections.session_rules import STAGES, STUCK_AFTER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from projections.session import State
+
+# The stop point that lies before each action of the driver.
+STOPS_BEFORE = {
+    "polish": "before-polish",
+    "docs": "before-docs",
+    "security": "before-security",
+    "delivery": "before-delivery",
+}
+
+
+def next_action(state: State) -> str:
+    """`executor`, `reviewer` (reports that are due), `round`, `carry`, `clear`, `gate`, `mint STAGE`, `polish STEP`,
+    `docs STEP`, `security`, `delivery`, `blocked`, `failed` or `done`.
+    """  # noqa: D205 -- the list is the summary
+    if state.delivered:
+        return "done"
+    if state.blocked_by:
+        return "blocked"
+    if state.phase == "failed":
+        return "failed"
+    if due(state):
+        return due(state)
+    if state.pending == "carry":
+        return "clear" if state.carry_verdict == REQUEST_CHANGES else "carry"
+    if state.pending == "clear":
+        return "clear"
+    if "exec" not in state.stages:
+        return _before_exec(state)
+    return _after_exec(state)
+
+
+def _before_exec(state: State) -> str:
+    if state.review.verdict != APPROVE or state.review.fingerprint != state.known.fingerprint:
+        return "round"
+    if not state.gate_round:
+        return "gate"
+    if state.gate_verdict == REQUEST_CHANGES and state.review.round <= state.gate_round:
+        return "round"
+    return "mint exec"
+
+
+def _after_exec(state: State) -> str:
+    for stage in STAGES[1:]:
+        if stage in state.stages:
+            continue
+        if stage == "security":
+            return "mint security" if state.scan == state.known.fingerprint else "security"
+        if stage == "polish" and state.pinned is not None and state.pinned.skip_quality_polish:
+            return "mint polish"
+        step = next_step(state, stage)
+        return f"{stage} {step}" if step else f"mint {stage}"
+    return "delivery"
+
+
+def repair_needed(state: State) -> bool:
+    """Whether CRITICAL findings, a reviewer's or the gate's, are left."""
+    if state.review.verdict == REQUEST_CHANGES:
+        return True
+    return state.gate_verdict == REQUEST_CHANGES and state.review.round <= state.gate_round
+
+
+def exec_cap(state: State) -> str | None:
+    """Why the execution loop may not go on by itself; None when it may."""
+    if not repair_needed(state):
+        return None
+    if state.review.verdict == REQUEST_CHANGES and state.review.repeats >= STUCK_AFTER:
+        return f"the same CRITICAL finding stood in {state.review.repeats} rounds in a row"
+    limit = state.pinned.soft_limit_exec if state.pinned is not None else 3
+    if state.exec_rounds >= limit:
+        return f"{state.exec_rounds} rounds and CRITICAL findings left (soft_limit_exec: {limit})"
+    return None
+
+
+def stops_here(state: State, stop_after: str) -> bool:
+    """Whether a `--stop-after` point is reached at the next action."""
+    action = next_action(state)
+    word = action.partition(" ")[0]
+    if stop_after == "exec-round":
+        return word in ("gate", "mint", "polish", "docs", "security", "delivery", "carry", "clear")
+    if word in ("mint", "clear", "carry", "executor", "reviewer", "blocked", "failed", "done"):
+        # `mint polish` of a skipped polish, too, comes after the point before it.
+        stage = action.partition(" ")[2]
+        return word == "mint" and not _begun(state, stage) and STOPS_BEFORE.get(stage) == stop_after
+    if word in ("polish", "docs") and _begun(state, word):
+        return False
+    return STOPS_BEFORE.get(word) == stop_after
+
+
+def _begun(state: State, stage: str) -> bool:
+    if stage == "security":
+        return bool(state.scan)
+    first = {"polish": "static-analysis", "docs": "project-docs"}.get(stage)
+    return first in state.steps if first else True

@@ -1,0 +1,145 @@
+"""The delivery summary in Simplified Chinese; paths, ids, shas, flags and enums stay as they are (contract, Delivery)."""
+
+from __future__ import annotations
+
+from commands.git import line_path
+from commands.sessions.reports import check_reviewer
+from commands.sessions.view import content_of, stream_events
+from ledger.clock import format_us
+from projections.engine import fact_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from commands.sessions.writer import Writer
+    from projections.fact import Fact
+    from projections.session import State
+
+_OUTCOMES = {
+    "clean": "通过",
+    "written": "已修改",
+    "reverted": "已撤回",
+    "skipped": "已跳过",
+    "discarded": "已作废",
+    "unresolved": "仍有问题",
+}
+_GATE = {"APPROVE": "APPROVE", "REQUEST_CHANGES": "REQUEST_CHANGES", "SKIP": "SKIP"}
+
+
+def summary_text(writer: Writer, state: State) -> str:
+    """The summary as Markdown, from the log alone."""
+    from commands.sessions.delivery import listed_paths, session_title
+
+    facts = [
+        fact_of(event, writer.ledger.store.artifact) for event in stream_events(writer.ledger, writer.uuid)
+    ]
+    began, ended = facts[0].clock, facts[-1].clock
+    lines = [
+        f"# 交付总结：{session_title(writer)}",
+        "",
+        f"- 状态：已交付（stages：{', '.join(state.stages)}）",
+        f"- 会话：{writer.uuid}（plan_source：{state.plan_source}）",
+        f"- 审查后端：{writer.config.reviewer}"
+        + (f"（{writer.config.reviewer_model}）" if writer.config.reviewer_model else ""),
+        f"- 轮次：{state.round}",
+        f"- 对抗性审查：{_gate_text(facts)}",
+        "",
+        "## 质量打磨",
+        *_steps(facts, state),
+        "",
+        "## 审查发现",
+        *_findings(facts),
+        "",
+        "## 变更文件",
+        *([f"- `{line_path(path)}`" for path in listed_paths(writer)] or ["- 无"]),
+        "",
+        "## 自主决定",
+        *_decisions(facts),
+        "",
+        "## 未解决的次要问题",
+        *_minors(facts),
+        "",
+        "## 耗时",
+        f"- 开始：{format_us(began)[:19]}Z",
+        f"- 合计：{max(0, ended - began) // 1_000_000} 秒",
+        "",
+        "## 令牌用量",
+        "- 未记录：执行者与审查者的程序没有报告用量。",
+        "",
+        "## 后续步骤",
+        *_next_steps(writer, state),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _gate_text(facts: list[Fact]) -> str:
+    returned = [fact.data for fact in facts if fact.type == "gate.returned"]
+    if not returned:
+        return "未运行"
+    return "；".join(f"{_GATE[d.verdict]}" + (f"（reason={d.reason}）" if d.reason else "") for d in returned)
+
+
+def _steps(facts: list[Fact], state: State) -> list[str]:
+    if state.pinned is not None and state.pinned.skip_quality_polish:
+        return ["- 按配置跳过（skip_quality_polish: true）"]
+    found = [
+        f"- {fact.data.stage} / {fact.data.step}：{_OUTCOMES[fact.data.outcome]}（agent：{fact.data.agent}）"
+        for fact in facts
+        if fact.type == "stage.step_recorded"
+    ]
+    return found or ["- 无"]
+
+
+def _findings(facts: list[Fact]) -> list[str]:
+    rows = ["| 轮次 | 结论 | CRITICAL | MINOR |", "|---|---|---|---|"]
+    rows += [
+        f"| {fact.data.round} | {fact.data.verdict} | {len(fact.data.criticals)} | {fact.data.minors} |"
+        for fact in facts
+        if fact.type == "round.reviewed"
+    ]
+    return rows
+
+
+def _decisions(facts: list[Fact]) -> list[str]:
+    lines = []
+    for fact in facts:
+        data = fact.data
+        if fact.type == "drift.accepted":
+            lines.append(f"- 接受外部变更并重置基线（reason={data.reason}，答复者：{data.answered_by}）")
+        elif fact.type == "session.lock_recovered":
+            lines.append(f"- 接管了已失效的锁（答复者：{data.answered_by}）")
+        elif fact.type == "delivery.unblocked" and data.answered_by in ("flag", "person"):
+            lines.append(f"- 解除阻塞后继续（delivery_blocked_by={data.was}，答复者：{data.answered_by}）")
+        elif fact.type == "gate.returned" and data.verdict == "SKIP":
+            lines.append(f"- 对抗性审查被跳过（reason={data.reason}）")
+        elif fact.type == "stage.step_recorded" and data.outcome == "skipped":
+            lines.append(f"- 跳过步骤 {data.stage} / {data.step}（agent：{data.agent}）")
+        elif fact.type == "security.scanned" and data.added:
+            lines.append(f"- 补充 .gitignore（{', '.join(data.added)}）")
+    return lines or ["- 无"]
+
+
+def _minors(facts: list[Fact]) -> list[str]:
+    """The MINOR findings of the last review."""
+    reviews = [fact for fact in facts if fact.type == "round.reviewed"]
+    if not reviews or not reviews[-1].content:
+        return ["- 无"]
+    issues = check_reviewer(reviews[-1].content.decode("utf-8")).issues
+    return [f"- {issue.title}" for issue in issues if issue.severity == "MINOR"] or ["- 无"]
+
+
+def _next_steps(writer: Writer, state: State) -> list[str]:
+    lines = []
+    if state.commit:
+        lines.append(f"- 已提交 {state.commit}；未运行仓库的 git hooks，推送前请自行运行检查。")
+    elif writer.config.auto_commit:
+        lines.append("- 没有执行者列出的文件变更，因此没有提交。")
+    else:
+        lines.append("- 未自动提交（auto_commit: false）；请检查变更后自行提交。")
+    scans = [
+        content_of(fact_of(event, writer.ledger.store.artifact)) and fact_of(event).data.gaps
+        for event in stream_events(writer.ledger, writer.uuid)
+        if event.type == "security.scanned"
+    ]
+    if scans and scans[-1]:
+        lines.append(f"- .gitignore 尚未覆盖：{', '.join(scans[-1])}（需要人工确认）。")
+    return lines
