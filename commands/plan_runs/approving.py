@@ -106,7 +106,8 @@ def record_approval(run: Run, documents: Documents, text: str, data: Approved) -
         stream = run.stream(world.reader)
         refuse_held(run, world, world.state(stream))
         first = proposals_for(run, world, documents)
-        return [*first, Proposal(stream, "plan.approved", data, content=text.encode())]
+        cause = world.reader.head().seq + 1 if first else run.state(world).proposed
+        return [*first, Proposal(stream, "plan.approved", data, content=text.encode(), causation=cause)]
 
     def write() -> None:
         state = run.state(run.look())

@@ -52,7 +52,14 @@ class Claiming:
             self.outcome, self.nonce = "resumed", found.claim.nonce
             from projections.plan_run import Resumed
 
-            return [Proposal(stream, "marker.resumed", Resumed(self.run.session, found.claim.nonce))]
+            return [
+                Proposal(
+                    stream,
+                    "marker.resumed",
+                    Resumed(self.run.session, found.claim.nonce),
+                    causation=found.claim.seq,
+                )
+            ]
         adopted = found.kind == "foreign"
         self._refuse_digest(found, state)
         self._require_approval(world, state)
@@ -72,6 +79,7 @@ class Claiming:
                 "marker.claimed",
                 data,
                 content=self.run.folder.runs.encode("utf-8", "surrogateescape"),
+                causation=None if state.approval is None else state.approval.seq,
             )
         ]
 

@@ -70,12 +70,16 @@ def report(run: Run, skills: SkillFolder) -> dict[str, Any]:
     def decide(world: World) -> list[Proposal]:
         nonlocal text
         documents = read_documents(run.folder)
-        state, _ = settled(run, world, documents)
+        state, claim = settled(run, world, documents)
         results = valid_results(run, world, documents, state)
         text = render_report(report_items(documents, state, results, skills), run.now)
         return [
             Proposal(
-                run.stream(world.reader), "run.reported", Reported(blake3(text).hexdigest()), content=text
+                run.stream(world.reader),
+                "run.reported",
+                Reported(blake3(text).hexdigest()),
+                content=text,
+                causation=claim.seq,
             )
         ]
 
@@ -101,7 +105,7 @@ def deliver(run: Run) -> dict[str, Any]:
 
     def decide(world: World) -> list[Proposal]:
         documents = read_documents(run.folder)
-        state, _ = settled(run, world, documents)
+        state, claim = settled(run, world, documents)
         drafts: dict[str, str] = {}
         copies.clear()
         for item in state.items:
@@ -119,7 +123,7 @@ def deliver(run: Run) -> dict[str, Any]:
             contents[name] = read_file(run.folder.path, source, limit=_DRAFT_LIMIT)
             copies.append((name, source, found.evidence.draft_digest))
             drafts[item.key] = found.evidence.draft_digest
-        return [Proposal(run.stream(world.reader), "run.delivered", Delivered(drafts))]
+        return [Proposal(run.stream(world.reader), "run.delivered", Delivered(drafts), causation=claim.seq)]
 
     def write() -> None:
         make_folder(run.folder.path, FOLDER)
@@ -166,8 +170,8 @@ def finalize(run: Run) -> dict[str, Any]:
         stream = run.stream(world.reader)
         data = Finalized(run.session, claim.nonce, digest, text, statuses)
         return [
-            Proposal(stream, "run.finalized", data),
-            Proposal(stream, "marker.released", Released(run.session, claim.nonce)),
+            Proposal(stream, "run.finalized", data, causation=state.reported or claim.seq),
+            Proposal(stream, "marker.released", Released(run.session, claim.nonce), causation=claim.seq),
         ]
 
     def remove() -> None:

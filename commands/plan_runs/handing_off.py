@@ -146,7 +146,7 @@ def accept_open(run: Run, *, missing_is: str) -> Step:
             found = write_canonical(run.folder.path, item.key, _error(str(error)))
         shared = Shared(run, world.clock)
         step.status = found.value["status"]
-        return [recorded(run, world, stream, claim, item, found, shared, rule)]
+        return [recorded(stream, claim, item, found, shared, cause=state.open.seq, rule=rule)]
 
     def write() -> None:
         if shared is not None:
@@ -181,7 +181,9 @@ def _interrupted(stream: str, claim: Claim, item: Item) -> Proposal:
     from projections.engine import Proposal
     from projections.plan_run import INTERRUPTED, Deferred
 
-    return Proposal(stream, "item.deferred", Deferred(item.index, item.key, claim.nonce, INTERRUPTED))
+    return Proposal(
+        stream, "item.deferred", Deferred(item.index, item.key, claim.nonce, INTERRUPTED), causation=claim.seq
+    )
 
 
 def hand_off_next(dispatch: Dispatch) -> Step:
@@ -211,7 +213,7 @@ def hand_off_next(dispatch: Dispatch) -> Step:
         step.item, step.key, step.skill, step.index = item, item.key, skill, item.index
         shared = Shared(run, world.clock)  # unreadable: no hand-off begins whose result could not be recorded
         if why is not None:
-            proposals = _failed(run, world, state, claim, item, stream, shared, why)
+            proposals = _failed(run, state, claim, item, stream, shared, why)
             step.status, step.fault = "error", why
             return proposals
         shared = None
@@ -267,18 +269,18 @@ def _handed_off(
     told = dispatch.document(documents, item, skill)
     receipt_id = told["receipt"]["receipt_id"] if "receipt" in told else ""
     data = HandedOff(item.index, item.key, skill, claim.nonce, step.attempt, slot, receipt_id)
-    return Proposal(stream, "item.handed_off", data)
+    return Proposal(stream, "item.handed_off", data, causation=claim.seq)
 
 
 def _failed(
-    run: Run, world: World, state: State, claim: Claim, item: Item, stream: str, shared: Shared, why: str
+    run: Run, state: State, claim: Claim, item: Item, stream: str, shared: Shared, why: str
 ) -> list[Proposal]:
     """The `error` result of an item that cannot be handed off; with a missing skill the rest is deferred."""
     from projections.plan_run import SKILL_MISSING
 
     rule = why.partition(":")[0]
     found = write_canonical(run.folder.path, item.key, _error(why))
-    proposals = [recorded(run, world, stream, claim, item, found, shared, rule)]
+    proposals = [recorded(stream, claim, item, found, shared, cause=claim.seq, rule=rule)]
     if rule != "skill_missing":
         return proposals
     for other in state.items:

@@ -121,13 +121,19 @@ class Preparing:
         prepared_at = claim.prepared_at or print_time(self.run.now)
         return [
             *(
-                Proposal(stream, "result.archived", Archived(slot.key, name, slot.digest, claim.nonce))
+                Proposal(
+                    stream,
+                    "result.archived",
+                    Archived(slot.key, name, slot.digest, claim.nonce),
+                    causation=claim.seq,
+                )
                 for slot in moves
             ),
             Proposal(
                 stream,
                 "marker.prepared",
                 Prepared(self.run.session, claim.nonce, prepared_at, self.archived, tuple(self.keys)),
+                causation=claim.seq,
             ),
         ]
 

@@ -199,20 +199,12 @@ def settled(run: Run, world: World, documents: Documents) -> tuple[State, Claim]
 
 
 def recorded(
-    run: Run,
-    world: World,
-    stream: str,
-    claim: Claim,
-    item: Item,
-    found: Found,
-    shared: Shared,
-    rule: str = "",
+    stream: str, claim: Claim, item: Item, found: Found, shared: Shared, *, cause: int, rule: str
 ) -> Proposal:
     """`result.recorded` for a canonical result, its entry put into the shared text."""
     from projections.engine import Proposal
     from projections.plan_run import Recorded
 
-    del run, world
     value = found.value
     after, before = shared.put(item.key, value)
     claims_receipt = value["status"] == "submitted" and value.get("reason_code") != "already_submitted"
@@ -230,7 +222,7 @@ def recorded(
         found.evidence.log_digest if found.evidence else "",
         value["authorization_receipt_id"] if claims_receipt else "",
     )
-    return Proposal(stream, "result.recorded", data, content=found.raw)
+    return Proposal(stream, "result.recorded", data, content=found.raw, causation=cause)
 
 
 def _code(value: object) -> str:
@@ -249,7 +241,7 @@ def deferred(
 
     after, before = ("", "") if kept else shared.put(item.key, found.value)
     data = Deferred(item.index, item.key, claim.nonce, reason, found.digest, after, before, kept)
-    return Proposal(stream, "item.deferred", data, content=found.raw)
+    return Proposal(stream, "item.deferred", data, content=found.raw, causation=claim.seq)
 
 
 def deferral(notes: str) -> dict[str, Any]:

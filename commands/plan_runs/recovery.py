@@ -103,7 +103,8 @@ class Recovery:
         )
         items: list[Item] = list(proposals[0].data.items) if proposals else state.items  # type: ignore[attr-defined]
         data = self._closed(world, state, items, marker, is_ours=found.claim is not None)
-        return [*proposals, Proposal(stream, "marker.recovered", data)]
+        cause = found.claim.seq if found.claim is not None else None
+        return [*proposals, Proposal(stream, "marker.recovered", data, causation=cause)]
 
     def _closed(
         self, world: World, state: State, items: list[Item], marker: markers.Marker, *, is_ours: bool

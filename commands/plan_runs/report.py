@@ -77,7 +77,9 @@ def render_report(items: list[ReportItem], now: int) -> bytes:
         held = [each for each in items if each.result["status"] == status]
         if held:
             blocks.append(
-                "\n".join([f"## {title}", "", *(line for each in held for line in _item_lines(each))])
+                "\n".join([f"## {title}", "", *(line for each in held for line in _item_lines(each))]).rstrip(
+                    "\n"
+                )
             )
     blocks.append("\n".join([NEXT_STEP, "", *_next_step(items, urgent, errors)]))
     return ("\n\n".join(blocks) + "\n").encode("utf-8")

@@ -107,12 +107,13 @@ class Run:
         return World(self.ledger.store.reader())
 
     def submit(self, decide: Any, then: Any = None) -> Recorded:
-        """`engine.submit` on this run's ledger; contents that carry a credential are refused first."""
+        """`engine.submit`, all events correlated by their stream; a content that carries a credential is refused first."""
         from projections.engine import submit
 
         def checked(world: World) -> Sequence[Proposal]:
             proposals: Sequence[Proposal] = decide(world)
             for proposal in proposals:
+                proposal.correlation = proposal.stream
                 if proposal.content is not None:
                     refuse_credentials(proposal.content, f"{proposal.type}: content")
             return proposals

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commands.plan_runs import plan_digest, validate_plan, validate_plan_assignments, write_plan
-from commands.plan_runs.plans import NEXT_STEP, StalePlanError, parse_plan, read_run_documents
-from commands.plan_runs.run_folder import local_day, parse_now, run_folder
+from commands.plan_runs.plans import parse_plan, read_run_documents
+from commands.plan_runs.run_folder import NEXT_STEP, StalePlanError, local_day, parse_now, run_folder
 from ledger.errors import Invalid, Refused
 from projections.result_keys import result_key, safe_id
 

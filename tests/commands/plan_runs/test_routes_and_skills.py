@@ -92,16 +92,17 @@ def test_a_sub_router_answers_with_one_name(tmp_path):
     script = tmp_path / "router.py"
     script.write_text("import json,sys; print('canvas-' + json.load(sys.stdin)['kind'])")
     route = {"skill": "canvas-family", "sub_router": [sys.executable, str(script)]}
-    assert resolve_skill(route, {**ONLINE, "kind": "lab"}).skill == "canvas-lab"
+    assert resolve_skill(route, {**ONLINE, "kind": "lab"}, ask=True).skill == "canvas-lab"
+    assert resolve_skill(route, {**ONLINE, "kind": "lab"}).skill == "canvas-family"
     for kind in ("", "Lab", "a b"):
         with pytest.raises(SubRouterError):
-            resolve_skill(route, {**ONLINE, "kind": kind})
+            resolve_skill(route, {**ONLINE, "kind": kind}, ask=True)
 
 
 @pytest.mark.parametrize("command", ["false", "/no/such/program", "", "echo essay"])
 def test_a_failing_sub_router_is_an_error(command):
     with pytest.raises((SubRouterError, Invalid)):
-        resolve_skill({"skill": "canvas-family", "sub_router": command}, ONLINE)
+        resolve_skill({"skill": "canvas-family", "sub_router": command}, ONLINE, ask=True)
 
 
 def skill(root, folder, text):
