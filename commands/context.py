@@ -8,6 +8,8 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from structlog.typing import FilteringBoundLogger
 
     from ledger.access import Ledger
@@ -96,23 +98,26 @@ def dumps(value: object, *, pretty: bool = False) -> str:
         import json
 
         return json.dumps(value, indent=2, ensure_ascii=False)
-    write = _json.make_encoder(
-        None, _unencodable, _json.encode_basestring, None, ":", ",", False, False, False
-    )
-    text = "".join(write(value, 0))
+    text = _compact(value, _json.encode_basestring)
     try:
         text.encode()
     except UnicodeEncodeError:
-        ascii_only = _json.encode_basestring_ascii
-        text = "".join(
-            _json.make_encoder(None, _unencodable, ascii_only, None, ":", ",", False, False, False)(value, 0)
-        )
+        text = _compact(value, _json.encode_basestring_ascii)
     return text
 
 
+def _compact(value: object, quote: Callable[[str], str]) -> str:
+    return "".join(
+        _json.make_encoder(None, _unencodable, quote, None, ":", ",", False, False, False)(value, 0)
+    )
+
+
 def emit(value: object) -> None:
-    """Print the one JSON document of a command."""
-    sys.stdout.write(dumps(value) + "\n")
+    """Print the one JSON document of a command; escaped where stdout's encoding is not UTF-8."""
+    try:
+        sys.stdout.write(dumps(value) + "\n")
+    except UnicodeEncodeError:
+        sys.stdout.write(_compact(value, _json.encode_basestring_ascii) + "\n")
 
 
 def say(text: str) -> None:
