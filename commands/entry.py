@@ -103,8 +103,10 @@ def _dispatch(argv: list[str], context: Context) -> int:
         sys.stderr.write(_overview())
         return 2
     if rest[0] in ("--help", "-h", "help"):
-        sys.stdout.write(_overview())
-        return 0
+        if len(rest) == 1:
+            sys.stdout.write(_overview())
+            return 0
+        rest = [*rest[1:], "--help"]  # `gatebook help NAME`
     if rest[0] == "--version":
         sys.stdout.write(f"gatebook {VERSION} (log format 1)\n")
         return 0

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from commands.context import Context
 
 MAX_NUMBER = 2**53 - 1
+GLOBAL = ("--ledger", "--actor", "--log-format", "--log-level")  # what stands before the command
 
 
 class Flag:
@@ -129,6 +130,8 @@ def _set(args: Args, flag: Flag, value: object, seen: set[str]) -> None:
 
 
 def _unknown(name: str, command: Command) -> Usage:
+    if name in GLOBAL:
+        return Usage(f"{name} stands before the command: gatebook {name} … COMMAND")
     import difflib
 
     near = difflib.get_close_matches(name, [flag.name for flag in command.flags], 1)
