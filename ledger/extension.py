@@ -12,9 +12,9 @@ import re
 from blake3 import blake3
 
 from ledger.canonical import is_canonical, load
-from ledger.clock import parse_us
+from ledger.clock import format_us, parse_us
 from ledger.errors import Invalid
-from ledger.event import MAX_DATA, Event, Origin, chain_hash, check_names, check_text
+from ledger.event import MAX_DATA, Event, Head, Origin, chain_hash, check_names, check_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,13 +117,11 @@ class Chain:
 
     __slots__ = ("_has_key", "_keys", "_versions", "hash", "recorded_at", "seq", "versions_of")
 
-    def __init__(
-        self, last: Event | None, versions_of: Callable[[str], int], has_key: Callable[[str], bool]
-    ) -> None:
-        """After event `last` (None: before genesis); the callables say what stands up to there."""
-        self.seq = last.seq if last else 0
-        self.hash = last.hash if last else bytes(32)
-        self.recorded_at = last.recorded_at if last else ""
+    def __init__(self, head: Head, versions_of: Callable[[str], int], has_key: Callable[[str], bool]) -> None:
+        """After `head`; the callables say what stands up to there."""
+        self.seq = head.seq
+        self.hash = head.hash
+        self.recorded_at = format_us(head.recorded_us) if head.seq else ""
         self.versions_of = versions_of
         self._has_key = has_key
         self._versions: dict[str, int] = {}

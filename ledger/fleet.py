@@ -15,6 +15,7 @@ import apsw
 from ledger import clock, home
 from ledger.access import ARCHIVE_ID, Ledger, ledger_id_of, make_genesis
 from ledger.errors import GatebookError, Refused, Unavailable, Usage
+from ledger.extension import message_of
 from ledger.jetstream import NoStream, WrongLast
 from ledger.nats_client import Link, parse_location, parse_server
 from ledger.nats_login import find_login
@@ -169,7 +170,7 @@ def create_fleet(
         while not store.head().seq:
             event = make_genesis(origin, genesis, now)
             try:
-                store.publish([event], lambda: None)
+                store.publish([event], [message_of(event)], lambda: None)
                 made = True
             except WrongLast:
                 pass  # another machine was first, or a void message came between

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 
 import apsw
 
-from ledger.errors import GatebookError, Unavailable
+from ledger.errors import GatebookError, Invalid, Unavailable
 from ledger.event import SALT_BYTES
+from ledger.extension import Chain, Void, message_of
 from ledger.jetstream import WrongLast
 from ledger.sqlite import SQLiteReader
 from ledger.store import Recorded, prepare
@@ -20,19 +20,6 @@ if TYPE_CHECKING:
 
     from ledger.event import Draft, Event, Origin
     from ledger.replica import FleetStore
-
-
-def jitter(low: float, high: float) -> float:
-    """Seconds between two bounds, so that writers that lost together do not try again together."""
-    return low + (high - low) * int.from_bytes(os.urandom(4), "big") / 2**32
-
-
-class Backoff:
-    """How long a writer waits after it lost the race for a place."""
-
-    def lost(self) -> None:
-        """Wait, with jitter."""
-        time.sleep(jitter(0.0, 0.01))
 
 
 class FleetReader(SQLiteReader):
@@ -106,10 +93,11 @@ class Write:
             done = self._prepare(reader)
             if done.replayed or not done.events:
                 return done
+            bodies = self._messages(reader, done.events)
             rows = [store.row(event) for event in done.events]
             self._put_contents(done.events)
             kept = Keep(connection, rows, reader)
-            store.publish(done.events, kept.insert)
+            store.publish(done.events, bodies, kept.insert)
             # Crash here: the stream has it, this replica reads it there.
             kept.commit(store)
             if reader.erased:
@@ -119,6 +107,17 @@ class Write:
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+
+    def _messages(self, reader: FleetReader, events: list[Event]) -> list[bytes]:
+        """The messages of `events`, by the rule that every replica will judge them by: a void one is never sent."""
+        chain = Chain(reader.head(), reader.version, lambda key: reader.by_key(key) is not None)
+        bodies = [message_of(event) for event in events]
+        try:
+            for body in bodies:
+                chain.extend(body)
+        except Void as void:
+            raise Invalid(f"cannot be recorded: {void}") from None
+        return bodies
 
     def _put_contents(self, events: list[Event]) -> None:
         missing = [e for e in events if e.content_digest is not None and e.content_digest not in self._put]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ledger.errors import Tampered
+from ledger.event import Head, head_of
 from ledger.extension import Chain, Void, message_of
 
 TYPE_CHECKING = False
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ledger.replica import FleetStore
 
 PAGE = 2000
+RECENT = 64
 
 
 class Behind(Exception):
@@ -65,6 +67,8 @@ class Walk:
             if len(page) < PAGE or not page[-1].more:
                 self._flush()
             if len(page) < PAGE:
+                for stored in page[-RECENT:]:
+                    self._store.turns.saw(stored.headers)
                 break
         if self.seq < self._head:
             raise Behind(self.place, self.seq)
@@ -127,7 +131,8 @@ class Walk:
                 store.query("SELECT 1 FROM events WHERE idempotency_key = ? AND seq <= ?", (key, seq))
             )
 
-        return Chain(store.reader().event(seq) if seq else None, version, has_key)
+        last = store.reader().event(seq)
+        return Chain(head_of(last) if last else Head(), version, has_key)
 
     def _flush(self) -> None:
         if self._pending:

@@ -37,14 +37,19 @@ class NoStream(Exception):
 
 
 class Stored:
-    """A message as the stream holds it: its number there, whether the rest of its batch follows, and its bytes."""
+    """A message as the stream holds it: its number there, its headers and its bytes."""
 
-    __slots__ = ("body", "more", "place")
+    __slots__ = ("body", "headers", "place")
 
-    def __init__(self, place: int, body: bytes, *, more: bool) -> None:
+    def __init__(self, place: int, headers: bytes, body: bytes) -> None:
         self.place = place
+        self.headers = headers
         self.body = body
-        self.more = more
+
+    @property
+    def more(self) -> bool:
+        """Whether the rest of its batch follows."""
+        return b"\r\nNats-Batch-Id:" in self.headers and b"\r\nNats-Batch-Commit:" not in self.headers
 
 
 def problem(answer: dict[str, object]) -> tuple[int, str]:
@@ -199,8 +204,7 @@ class Stream:
                 if message.status == 503:
                     raise Silence(f"nats: nobody serves stream {self.name}")
                 raise Unavailable(f"nats: reading stream {self.name}: {headers[:80]!r}")
-            more = b"\r\nNats-Batch-Id:" in headers and b"\r\nNats-Batch-Commit:" not in headers
-            yield Stored(int(headers[at + 17 : headers.index(b"\r", at + 17)]), message.payload, more=more)
+            yield Stored(int(headers[at + 17 : headers.index(b"\r", at + 17)]), headers, message.payload)
 
     def read(self, place: int, limit: int) -> list[Stored]:
         """Up to `limit` messages from `place` on, from whichever replica answers: it may lag behind."""

@@ -16,13 +16,13 @@ import apsw
 from ledger import clock
 from ledger.anchor import Anchor
 from ledger.errors import GatebookError, Refused, Tampered, Unavailable, Usage
-from ledger.extension import message_of
-from ledger.fleet_write import Backoff, FleetReader, Refusal, Write, jitter
+from ledger.fleet_write import FleetReader, Refusal, Write
 from ledger.follow import Behind, Walk
 from ledger.jetstream import NoStream, Stream, WrongLast
 from ledger.nats_client import Silence
 from ledger.objects import Objects
 from ledger.sqlite import SQLiteReader, SQLiteStore, explain
+from ledger.turns import Turns, jitter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 # A handle that only writes reads the stream again this often: a stream replaced behind its back is seen by then.
 TRUST_SECONDS = 1.0
 CHECKPOINT_PAGES = 2048
+RACE_SECONDS = 30.0
 # How long a lagging replica or a stream without a leader is waited for before it is said.
 PATIENCE = 8.0
 
@@ -59,7 +60,7 @@ class FleetStore(SQLiteStore):
         self.came = 0
         """How many events came by following since this was opened."""
         self._read_at = -TRUST_SECONDS
-        self.backoff = Backoff()
+        self.turns = Turns()
 
     @property
     def voids(self) -> int:
@@ -209,8 +210,12 @@ class FleetStore(SQLiteStore):
         clock_jump: bool,
     ) -> Recorded:
         write = Write(self, decide, origin, clock_jump)
+        deadline = time.monotonic() + RACE_SECONDS
         self.anchor.load()
-        if self.anchor.tip < 0 or time.monotonic() - self._read_at > TRUST_SECONDS:
+        delay = self.turns.delay()
+        if delay:
+            time.sleep(delay)
+        if delay or self.anchor.tip < 0 or time.monotonic() - self._read_at > TRUST_SECONDS:
             self._catch_up_to_write(connection)
         while True:
             try:
@@ -218,7 +223,9 @@ class FleetStore(SQLiteStore):
                 if done.replayed or done.events or self._is_current():
                     return done
             except WrongLast:
-                self.backoff.lost()
+                if time.monotonic() > deadline:
+                    write.clean_up()
+                    raise self.not_now(Unavailable("other writers were always faster; call again")) from None
             except Refusal as refusal:
                 # Decided on what may be an old head: final only when the stream's leader has nothing newer.
                 if self._is_current():
@@ -228,6 +235,10 @@ class FleetStore(SQLiteStore):
                 write.clean_up()
                 raise
             self._catch_up_to_write(connection)
+            delay = self.turns.delay()
+            if delay:
+                time.sleep(delay)
+                self._catch_up_to_write(connection)
 
     def _is_current(self) -> bool:
         try:
@@ -261,15 +272,15 @@ class FleetStore(SQLiteStore):
         """The refusal of a write that was not stored because the cluster does not serve."""
         return Unavailable(f"{self.url}: {error}; nothing was recorded (reading goes on from the replica)")
 
-    def publish(self, events: list[Event], while_waiting: Callable[[], None]) -> None:
-        """Store `events` in the stream after the place that this replica stands at, or find that somebody else did.
+    def publish(self, events: list[Event], bodies: list[bytes], while_waiting: Callable[[], None]) -> None:
+        """Store `events`, as these `bodies`, in the stream after the place that this replica stands at, or find that somebody else did.
 
         Raises:
             WrongLast: another writer has the place. Unavailable: not stored, or (the message says so) not known.
             Refused: this user may not publish.
         """
-        bodies = [message_of(event) for event in events]
-        attempt = os.urandom(8).hex().encode()
+        attempt = self.turns.attempt()
+        began = time.monotonic()
         deadline = time.monotonic() + PATIENCE
         unknown = False
         problem: Unavailable
@@ -308,6 +319,7 @@ class FleetStore(SQLiteStore):
                 verdict="forked",
             )
         self.anchor.tip, self.anchor.tip_seq = place, events[-1].seq
+        self.turns.wrote(time.monotonic() - began)
 
     def _is_mine(self, attempt: bytes) -> bool | None:
         """Whether the message after our place is that attempt's; None when none is there yet, or nobody can say."""
