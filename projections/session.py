@@ -167,6 +167,8 @@ def _imported(state: State, data: e.Imported, fact: Fact) -> None:
 
 def _locked(state: State, data: e.Locked, fact: Fact) -> None:
     state.fence = data.fence
+    if state.phase == "failed":
+        state.phase = ""  # somebody took it up again; the round itself stays as it was recorded
     state.lock = Lock(
         data.nonce, data.token_digest, data.attached, data.owner_pid, data.owner_started, data.boot,
         data.namespace, data.host, data.stop_after, data.runtime, data.handsfree, fact.seq, fact.clock,

@@ -77,6 +77,7 @@ def drive(writer: Writer, programs: Programs) -> str:
             return _stopped(writer, stop_after)
         action = next_action(state)
         if action == "done":
+            print(recorded_summary(writer))
             return "delivered"
         word, _, rest = action.partition(" ")
         _report(f"next: {action}")
@@ -103,6 +104,14 @@ def drive(writer: Writer, programs: Programs) -> str:
             return "delivered"
         else:
             raise Refused(_why_stuck(state, action))
+
+
+def recorded_summary(writer: Writer) -> str:
+    """The summary of a session that is delivered already."""
+    done = [
+        event for event in stream_events(writer.ledger, writer.uuid) if event.type == "delivery.completed"
+    ]
+    return (writer.ledger.store.artifact(done[-1]) or b"").decode("utf-8")
 
 
 def _why_stuck(state: State, action: str) -> str:

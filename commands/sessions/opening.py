@@ -463,7 +463,10 @@ def imported_metadata(file: SessionFile) -> tuple[Metadata, str]:
 def _resume(writer: Writer, request: Request) -> None:
     state = writer.state()
     if state.delivered:
-        raise Refused(f"session {writer.uuid} is delivered; start a new one")
+        from commands.sessions.delivery import remove_round_files
+
+        remove_round_files(writer)  # a crash right after the delivery may have left them
+        return
     if state.blocked_by:
         _answer_block(writer, request, state)
         state = writer.state()
