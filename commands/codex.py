@@ -127,16 +127,19 @@ def keep_report(result: Returned, path: str) -> Returned:
 def dispatch(args: Args, context: Context) -> int:
     """`codex dispatch`: one prompt, one turn, a typed result, the final text in the report file."""
     from commands.dispatch.codex_turn import run_turn
+    from commands.dispatch.lone import Lone, record_of
 
     try:
         turn = _turn(args)
+        record = Lone(record_of(context), turn)
     except Usage:
         raise
     except GatebookError as error:
         emit({"status": "blocked", "blockers": [str(error)]})
         return 4
     timeout = DEFAULT_TIMEOUT if args.timeout is None else args.timeout
-    result = keep_report(run_turn(turn, timeout=timeout), args.report)
+    result = keep_report(run_turn(turn, timeout=timeout, actor=record.worker), args.report)
+    record.returned(result)
     if result.why:
         context.log().info(result.why)
     emit(result.reply())

@@ -373,7 +373,7 @@ def _approved(state: State, fact: Fact, law: Law) -> None:
         law.refuse(fact, "the scope must be run or request")
     if not data.nonce or data.nonce in state.nonces:
         law.refuse(fact, "the nonce was used before")
-    admit_signature(fact, law, data.nonce, data.expires_at)
+    admit_signature(fact, law, data.nonce, data.expires_at, data.principal, data.signature)
 
 
 def _must_be_open(state: State, fact: Fact, law: Law) -> Requested:

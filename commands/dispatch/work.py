@@ -189,7 +189,7 @@ class Work(Record):
         unchanged = self._unchanged(seen.files) if outcome.status == "succeeded" else []
         target, _ = digest_of_paths(listed(self.request.verification.fixed_target), self.ceiling.folder)
         data = Returned(
-            attempt.number, outcome.ending, target, outcome.reason or "", _time(outcome.retry_at), seen.violation, len(seen.files),
+            attempt.number, outcome.ending, target, outcome.reason or "", printed(outcome.retry_at), seen.violation, len(seen.files),
             len(unchanged), outcome.healthy, named.ledger, named.seq, named.hash,
         )  # fmt: skip
         why = [outcome.why] if outcome.why else []
@@ -300,7 +300,8 @@ class Work(Record):
         return found
 
 
-def _time(moment: int | None) -> str:
+def printed(moment: int | None) -> str:
+    """A moment as events hold it, empty for none."""
     from projections.times import print_time
 
     return "" if moment is None else print_time(moment)

@@ -65,3 +65,11 @@ def codex(codex_binary, monkeypatch, tmp_path):
     for name in ("STATE", "CACHE", "CONFIG"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
     return codex_binary
+
+
+@pytest.fixture
+def bench(tmp_path, capsys, monkeypatch):
+    """A project in which dispatches are run."""
+    from bench import Bench
+
+    return Bench(tmp_path, capsys, monkeypatch)

@@ -1,0 +1,142 @@
+"""`dispatch approve`: a person's yes to something that a request says needs one; signed where the policy asks for it."""
+
+from __future__ import annotations
+
+import os
+
+from commands.context import Context, emit
+from commands.dispatch.request import identity, parse_request, read_request
+from commands.dispatch.steps import told
+from commands.dispatch.work import Record, stream_of
+from commands.flags import Args, Command, Flag, Word
+from ledger.errors import Refused, Usage
+from projections.dispatch import REQUEST, RUN, Approved, approval_statement, mark
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ledger.access import Ledger
+
+TYPE = "dispatch.approved"
+
+
+def _requested(args: Args, context: Context) -> tuple[str, list[str], Record]:
+    """The request's identity, what it says needs approval, and its stream: from the file, or from what was opened."""
+    if os.path.exists(args.request) or args.request == "-":
+        document, _ = read_request(args.request)
+        name = identity(document)
+        record = Record(context.ledger(), context.origin(), stream_of(name))
+    else:
+        record = Record(context.ledger(), context.origin(), stream_of(args.request))
+        state = record.state
+        if state.request is None:
+            raise Refused(f"{args.request}: no such request was opened here; give its JSON file")
+        name = state.request.request
+        event = record.ledger.store.reader().event(state.requested_seq)
+        assert event is not None
+        document = record.content(event)["request"]
+    return name, [item.what for item in parse_request(document).authority.approvals], record
+
+
+def approve(args: Args, context: Context) -> int:
+    """`dispatch approve REQUEST --what W`."""
+    if (args.statement is None) != (args.signature is None):
+        raise Usage("--statement and --signature go together")
+    if sum((bool(args.sign), args.statement is not None, args.out is not None)) > 1:
+        raise Usage(
+            "--sign signs here, --statement brings a signature, --out writes what is to be signed: one of them"
+        )
+    name, needed, record = _requested(args, context)
+    if args.what not in needed:
+        listed = ", ".join(map(repr, needed)) or "none"
+        raise Refused(f"--what {args.what!r}: the request names no such approval ({listed})")
+    scope = args.scope or RUN
+
+    def make(nonce: str, expires_at: str) -> Approved:
+        return Approved(name, mark(name, args.what), scope, nonce, expires_at)
+
+    if args.out is not None:
+        return _write_statement(args.out, record, make(os.urandom(16).hex(), _expiry()))
+    data = (
+        _signed(args, record.ledger, record, make)
+        if args.sign or args.statement
+        else make(os.urandom(16).hex(), "")
+    )
+    event = record.add(TYPE, data, args.what)
+    emit(
+        {
+            "status": "approved",
+            "id": record.stream.partition("/")[2],
+            "seq": event.seq,
+            "what": args.what,
+            "scope": scope,
+            "signed_by": data.principal or None,
+        }
+    )
+    return 0
+
+
+def _expiry() -> str:
+    from commands.authority.signing import expiry
+
+    return expiry()
+
+
+def _write_statement(path: str, record: Record, data: Approved) -> int:
+    from commands.authority.signing import write_statement
+
+    signed = approval_statement(record.ledger.id, record.stream, data)
+    write_statement(path, signed)
+    emit({"status": "to be signed", "statement": path, "bytes": len(signed), "expires_at": data.expires_at})
+    return 0
+
+
+def _signed(args: Args, ledger: Ledger, record: Record, make: Any) -> Approved:
+    """The approval with a signature that was checked, outside the ledger's lock."""
+    import msgspec
+
+    from commands.authority import signing
+
+    policy = signing.required_policy(ledger)
+
+    def again(fields: dict[str, Any]) -> tuple[Approved, bytes]:
+        data = make(fields["nonce"], fields["expires_at"])
+        return data, approval_statement(ledger.id, record.stream, data)
+
+    if args.sign:
+        data, statement = again({"nonce": os.urandom(16).hex(), "expires_at": signing.expiry()})
+        principal, signature = signing.sign(statement, policy, args.key)
+    else:
+        data, statement, signature = signing.refused_recorded(
+            ledger, record.origin, TYPE, record.stream, lambda: signing.read_signed(args, again)
+        )
+        principal = signing.principal_of(policy, signature)
+    signing.check(
+        ledger, record.origin, policy, principal, statement, signature, type=TYPE, stream=record.stream
+    )
+    signed: Approved = msgspec.structs.replace(data, principal=principal, signature=signature)
+    return signed
+
+
+COMMANDS = {
+    "dispatch approve": Command(
+        told(approve),
+        "Records a person's approval of something that a request names under authority.approvals. Prints its seq, which the\n"
+        "request may name as approval_seq. --out writes the bytes to sign on another machine; --sign signs here.",
+        words=(Word("REQUEST", "the request's JSON file, or the id that `dispatch open` printed"),),
+        flags=(
+            Flag("--what", "W", "what is approved, in the request's words", required=True),
+            Flag(
+                "--scope", "SCOPE", "this run (default) or every run of the request", choices=(RUN, REQUEST)
+            ),
+            Flag("--sign", None, "sign with ssh-keygen, as the ledger's authority policy asks"),
+            Flag("--key", "FILE", "the key to sign with"),
+            Flag("--out", "FILE", "only write the statement to sign"),
+            Flag("--statement", "FILE", "the bytes that were signed elsewhere"),
+            Flag("--signature", "FILE", "their signature, as ssh-keygen -Y sign writes it"),
+        ),
+        example="gatebook dispatch approve request.json --what 'push to origin'",
+        json_errors=True,
+    ),
+}
