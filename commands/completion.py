@@ -3,96 +3,163 @@
 from __future__ import annotations
 
 from commands.context import Context, say
-from commands.flags import Args, Command, Word
+from commands.flags import GLOBAL, Args, Command, Word
 from ledger.errors import Usage
 
 SHELLS = ("bash", "zsh", "fish")
-_GLOBALS = "--ledger --actor --log-format --log-level --version --help"
+_CHOICES = {"--log-format": ("console", "json"), "--log-level": ("debug", "info", "warning", "error")}
 
 
-def _flags() -> dict[str, list[str]]:
-    from commands.entry import load
+def _groups() -> dict[str, list[str]]:
+    """The first words that need a second, with their second words."""
     from commands.table import COMMANDS
 
-    found = {}
+    found: dict[str, list[str]] = {}
     for name in COMMANDS:
-        command = load(name)
-        found[name] = [flag.name for flag in command.flags] + ["--help"]
+        first, _, second = name.partition(" ")
+        if second:
+            found.setdefault(first, []).append(second)
     return found
 
 
-def _bash() -> str:
+def _offers() -> list[str]:
+    """The function `_gatebook_offers COMMAND BEFORE BEGUN`, in what bash and zsh have in common: what may stand here.
+
+    It prints nothing where a file name or free text belongs.
+    """
+    from commands.entry import load
     from commands.table import COMMANDS
 
     firsts = sorted({name.split()[0] for name in COMMANDS})
-    cases = []
-    for name, flags in _flags().items():
-        cases.append(f"    '{name}') words='{' '.join(flags)}' ;;")
-    groups = []
-    for first in firsts:
-        inner = [name.split()[1] for name in COMMANDS if name.startswith(f"{first} ")]
-        if inner:
-            groups.append(f"    '{first}') words='{' '.join(inner)}' ;;")
+    options, choices = [], []
+    for name in COMMANDS:
+        flags = load(name).flags
+        valued = " ".join(flag.name for flag in flags if flag.metavar is not None)
+        switches = " ".join([flag.name for flag in flags if flag.metavar is None] + ["--help"])
+        options.append(f"  '{name}') valued='{valued}' switches='{switches}' ;;")
+        choices += [
+            f"  '{name} {f.name}') echo '{' '.join(f.choices)}'; return ;;" for f in flags if f.choices
+        ]
+    for name, values in _CHOICES.items():
+        choices.append(f"  *' {name}') echo '{' '.join(values)}'; return ;;")
+    return [
+        "_gatebook_offers() {",
+        "  local valued= switches=",
+        "  case $1 in",
+        f"  '') valued='{' '.join(GLOBAL)}' switches='--version --help' ;;",
+        *options,
+        "  esac",
+        '  case "$1 $2" in',
+        *choices,
+        "  esac",
+        '  case " $valued " in *" $2 "*) return ;; esac',
+        '  case "$1:$3" in',
+        '  *:-*) echo "$valued $switches" ;;',
+        f"  :*) echo '{' '.join(firsts)}' ;;",
+        *(f"  {first}:*) echo '{' '.join(inner)}' ;;" for first, inner in _groups().items()),
+        "  esac",
+        "}",
+    ]
+
+
+def _first_words(size: str, item: str) -> list[str]:
+    """Shell lines that leave in `command` the one or two words of the command that stand before the cursor."""
+    return [
+        f"  while [ $index -lt {size} ]; do",
+        f"    item={item}",
+        "    index=$((index + 1))",
+        "    case $item in",
+        f"    {'|'.join(GLOBAL)})",
+        f"      [ \"{item}\" = '=' ] && index=$((index + 1))",
+        "      index=$((index + 1)) ;;",
+        "    -*) ;;",
+        '    *) command="$command${command:+ }$item"',
+        f"      case $command in {'|'.join(_groups())}) ;; *) break ;; esac ;;",
+        "    esac",
+        "  done",
+    ]
+
+
+def _bash() -> str:
     return "\n".join(
         [
             "# gatebook completion for bash: source <(gatebook completion bash)",
+            *_offers(),
             "_gatebook() {",
-            "  local current=${COMP_WORDS[COMP_CWORD]} words= command= item index",
-            "  local -a given=()",
-            "  for ((index = 1; index < COMP_CWORD; index++)); do",
-            "    item=${COMP_WORDS[index]}",
-            "    case $item in",
-            "    --ledger|--actor|--log-format|--log-level) ((index++)) ;;",
-            "    -*) ;;",
-            '    *) given+=("$item") ;;',
-            "    esac",
-            "  done",
-            '  command="${given[*]:0:2}"',
-            "  case $command in",
-            *cases,
-            '    *) case "${given[0]}" in',
-            *groups,
-            "    " + "\n    ".join(line.strip() for line in cases if " " not in line.split("'")[1]),
-            f"    '') words='{' '.join(firsts)} {_GLOBALS}' ;;",
-            "    esac ;;",
-            "  esac",
-            '  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")',
-            "  [[ ${#COMPREPLY[@]} -eq 0 ]] && compopt -o default",
+            "  local command= item= index=1 begun=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}",
+            *_first_words("$COMP_CWORD", "${COMP_WORDS[index]}"),
+            '  COMPREPLY=($(compgen -W "$(_gatebook_offers "$command" "$before" "$begun")" -- "$begun"))',
             "}",
-            "complete -F _gatebook gatebook",
+            "complete -o default -F _gatebook gatebook",
         ]
     )
 
 
 def _zsh() -> str:
-    return (
-        "#compdef gatebook\n# gatebook completion for zsh: source <(gatebook completion zsh)\nautoload -U +X bashcompinit && bashcompinit\n"
-        + _bash()
+    return "\n".join(
+        [
+            "#compdef gatebook",
+            "# gatebook completion for zsh, after compinit: source <(gatebook completion zsh)",
+            "# or keep it as _gatebook in a folder of $fpath",
+            *_offers(),
+            "_gatebook() {",
+            "  local command= item= index=2 begun=$words[CURRENT] before=$words[CURRENT-1]",
+            "  local -a offers",
+            *_first_words("$CURRENT", "$words[index]"),
+            '  offers=(${=$(_gatebook_offers "$command" "$before" "$begun")})',
+            "  if (( $#offers )); then compadd -- $offers; else _files; fi",
+            "}",
+            'if [ "$funcstack[1]" = _gatebook ]; then _gatebook "$@"; else compdef _gatebook gatebook; fi',
+        ]
     )
 
 
 def _fish() -> str:
+    from commands.entry import load
     from commands.table import COMMANDS
 
-    lines = ["# gatebook completion for fish: gatebook completion fish | source", "complete -c gatebook -f"]
-    firsts: dict[str, str] = {}
-    for name, (_, text) in COMMANDS.items():
-        firsts.setdefault(name.split()[0], text if " " not in name else f"{name.split()[0]} …")
-    lines += [
-        f"complete -c gatebook -n __fish_use_subcommand -a {first} -d {_quoted(text)}"
-        for first, text in firsts.items()
+    groups = _groups()
+    lines = [
+        "# gatebook completion for fish: gatebook completion fish | source",
+        "function __gatebook_command",
+        "  set -l words (commandline -opc)[2..]",
+        "  set -l found",
+        "  while set -q words[1]",
+        "    switch $words[1]",
+        f"      case {' '.join(GLOBAL)}",
+        "        set -e words[1]",
+        "      case '-*'",
+        "      case '*'",
+        "        set -a found $words[1]",
+        f'        contains -- "$found" {" ".join(groups)}; or break',
+        "    end",
+        "    set -e words[1]",
+        "  end",
+        '  echo "$found"',
+        "end",
     ]
-    for name, flags in _flags().items():
+
+    def offer(command: str, rest: str) -> None:
+        lines.append(f"complete -c gatebook -n 'test (__gatebook_command) = \"{command}\"' {rest}")
+
+    offer("", "-f")
+    for name in GLOBAL:
+        values = _CHOICES.get(name)
+        offer("", f"-l {name[2:]} -x -a '{' '.join(values)}'" if values else f"-l {name[2:]} -r")
+    offer("", "-l version")
+    for first in sorted({name.split()[0] for name in COMMANDS}):
+        offer("", f"-a {first} -d {_quoted(COMMANDS[first][1] if first in COMMANDS else f'{first} …')}")
+    for first in groups:
+        offer(first, "-f")
+    for name, (_, text) in COMMANDS.items():
         first, _, second = name.partition(" ")
-        seen = f"__fish_seen_subcommand_from {first}"
         if second:
-            lines.append(f"complete -c gatebook -n '{seen}' -a {second} -d {_quoted(COMMANDS[name][1])}")
-            seen += f"; and __fish_seen_subcommand_from {second}"
-        lines += [
-            f"complete -c gatebook -n '{seen}' -l {flag.removeprefix('--')}"
-            for flag in flags
-            if flag.startswith("--")
-        ]
+            offer(first, f"-a {second} -d {_quoted(text)}")
+        for flag in load(name).flags:
+            kind = "-s" if len(flag.name) == 2 else "-l"
+            value = f"-x -a '{' '.join(flag.choices)}'" if flag.choices else "-r -F" if flag.metavar else ""
+            offer(name, f"{kind} {flag.name.lstrip('-')} {value} -d {_quoted(flag.help)}")
+        offer(name, "-l help")
     return "\n".join(lines)
 
 
@@ -111,7 +178,8 @@ def run(args: Args, _context: Context) -> int:
 COMMANDS = {
     "completion": Command(
         run,
-        "Prints a completion script: bash, zsh or fish.",
+        "Prints a completion script: bash, zsh or fish. Load it in the shell's start file:\n"
+        "source <(gatebook completion bash), the same for zsh (after compinit), gatebook completion fish | source.",
         words=(Word("SHELL", "bash, zsh or fish"),),
         example="gatebook completion bash",
     )
