@@ -119,11 +119,11 @@ def test_every_command_is_offered(shell, scripts):
 def test_a_person_at_bash_presses_tab(scripts, tmp_path):
     """The whole way: an interactive bash on a terminal completes the line."""
     need("bash")
-    pid, terminal = pty.fork()
-    if pid == 0:
-        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TERM": "dumb", "PS1": "ready> "}
-        os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], environment)
-    try:
+    terminal, inner = pty.openpty()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TERM": "dumb", "PS1": "ready> "}
+    argv = ["bash", "--norc", "--noprofile", "-i"]
+    with subprocess.Popen(argv, stdin=inner, stdout=inner, stderr=inner, env=environment) as shell:
+        os.close(inner)
         os.write(
             terminal,
             f"gatebook() {{ echo \"ran:$*:end\"; }}; source {scripts}/bash; echo loa''ded\n".encode(),
@@ -131,9 +131,8 @@ def test_a_person_at_bash_presses_tab(scripts, tmp_path):
         until(terminal, b"loaded")
         os.write(terminal, b"gatebook checkp\t--o\tF\n")
         assert b"ran:checkpoint --out F:end" in until(terminal, b":end")
-    finally:
-        os.close(terminal)
-        os.waitpid(pid, 0)
+        shell.kill()
+    os.close(terminal)
 
 
 def until(terminal, mark):
