@@ -524,6 +524,94 @@ _JUDGES = {
 }
 
 
+VIEWS = {
+    "dispatches": {
+        "id": str,
+        "phase": str,
+        "status": str,
+        "route": str,
+        "sandbox": str,
+        "attempts": int,
+        "unended_attempt": int,
+        "proven": int,
+        "verification_failures": int,
+        "resolution": str,
+        "fallback_reason": str,
+        "outstanding_approvals": int,
+        "request": str,
+    },
+    "attempts": {
+        "id": str,
+        "attempt": int,
+        "candidate": str,
+        "provider": str,
+        "executor": str,
+        "sandbox": str,
+        "worker": str,
+        "status": str,
+        "reason": str,
+        "violation": str,
+        "seq": int,
+        "returned_seq": int,
+    },
+}
+
+
+def _row(stream: str, state: State) -> dict[str, object]:
+    request, unended = state.request, state.open_attempt
+    return {
+        "id": stream.partition("/")[2],
+        "phase": state.phase,
+        "status": state.status if state.phase != "open" else "",
+        "route": request.route if request else "",
+        "sandbox": request.sandbox if request else "",
+        "attempts": len(state.attempts),
+        "unended_attempt": unended.number if unended else None,
+        "proven": state.proven,
+        "verification_failures": state.failures,
+        "resolution": state.resolution,
+        "fallback_reason": state.fallback_reason,
+        "outstanding_approvals": len(state.outstanding()),
+        "request": request.request if request else "",
+    }
+
+
+def _attempt_rows(stream: str, state: State) -> list[dict[str, object]]:
+    return [
+        {
+            "id": stream.partition("/")[2],
+            "attempt": attempt.number,
+            "candidate": attempt.candidate,
+            "provider": attempt.provider,
+            "executor": attempt.executor,
+            "sandbox": attempt.sandbox,
+            "worker": attempt.worker,
+            "status": attempt.status or "no end",
+            "reason": attempt.reason,
+            "violation": attempt.violation,
+            "seq": attempt.seq,
+            "returned_seq": attempt.returned_seq or None,
+        }
+        for attempt in state.attempts
+    ]
+
+
+def show(stream: str, state: State) -> dict[str, object]:
+    """One dispatch as `state dispatches` prints it; an attempt without an end says so."""
+    attempts = [
+        {name: value for name, value in row.items() if name != "id"} for row in _attempt_rows(stream, state)
+    ]
+    return {**_row(stream, state), "attempts": attempts}
+
+
+STATES = {"dispatches": show}
+
+
+def rows(stream: str, state: State) -> dict[str, list[dict[str, object]]]:
+    """The rows of `dispatches` and `attempts`."""
+    return {"dispatches": [_row(stream, state)], "attempts": _attempt_rows(stream, state)}
+
+
 def approval_statement(ledger_id: str, stream: str, data: Approved) -> bytes:
     """The exact bytes that an approval's signature covers."""
     from projections.authority import statement
