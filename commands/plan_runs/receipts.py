@@ -79,7 +79,8 @@ def file_fields(issued: Issued) -> dict[str, Any]:
     """A receipt as its file has it: every field, the empty ones too."""
     import msgspec
 
-    return {**_OPTIONAL, **msgspec.to_builtins(issued)}
+    held: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(issued))
+    return {**_OPTIONAL, **held}
 
 
 def render_receipt(issued: Issued) -> bytes:
