@@ -1,0 +1,227 @@
+"""Approvals signed by real ssh-keygen; what is forged, replayed, in another namespace or by another key is refused."""
+
+import json
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "plan_runs"))
+from plan_house import House
+
+
+def make_key(folder, name):
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", folder / name], check=True
+    )
+    return folder / name
+
+
+def sign(key, path, namespace="gatebook"):
+    subprocess.run(
+        ["ssh-keygen", "-Y", "sign", "-q", "-n", namespace, "-f", key, path], check=True, capture_output=True
+    )
+    return Path(f"{path}.sig")
+
+
+@pytest.fixture
+def house(tmp_path, home, capfd, monkeypatch):
+    """A ledger whose genesis lets ann and bob approve; cyd is not listed."""
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    made = House(tmp_path, capfd, monkeypatch)
+    lines = [f"{name} {make_key(tmp_path, name).with_suffix('.pub').read_text()}" for name in ("ann", "bob")]
+    make_key(tmp_path, "cyd")
+    (tmp_path / "signers").write_text("".join(lines))
+    assert made.cli("init", "--signers", tmp_path / "signers")[0] == 0
+    return made
+
+
+APPROVE = ("plan", "approve", "--text", "1,3")
+
+
+def test_a_signed_approval_is_recorded_with_its_principal(house):
+    found = house.ok(*APPROVE, "--sign", "--key", house.folder / "bob")
+    assert found["signed_by"] == "bob"
+    house.ok("run", "claim")
+
+
+def test_an_unsigned_approval_is_refused_and_recorded_and_the_plan_untouched(house):
+    before = (house.run / "plan.json").read_bytes()
+    assert "must be signed" in house.refused(4, *APPROVE)
+    assert (house.run / "plan.json").read_bytes() == before
+    assert house.types() == ["ledger.opened", "admission.refused"]
+
+
+def test_an_unlisted_key_signs_nothing(house):
+    assert "not listed" in house.refused(4, *APPROVE, "--sign", "--key", house.folder / "cyd")
+    assert "no listed key signs here" in house.refused(4, *APPROVE, "--sign")
+    assert "plan.approved" not in house.types()
+
+
+def statement(house, text="1,3", name="statement"):
+    path = house.folder / name
+    house.ok("plan", "statement", "--text", text, "--out", path)
+    return path
+
+
+def bring(house, path, signature, text="1,3"):
+    return house.on("plan", "approve", "--text", text, "--statement", path, "--signature", signature)
+
+
+def test_a_statement_signed_elsewhere_is_accepted_as_those_bytes_only(house):
+    path = statement(house)
+    signature = sign(house.folder / "ann", path)
+    assert json.loads(path.read_bytes())["decisions"]["3"] == "approve"
+    path.write_bytes(path.read_bytes() + b"\n")
+    assert bring(house, path, signature)[0] == 4
+    path.write_bytes(path.read_bytes()[:-1])
+    assert bring(house, path, signature, text="all")[0] == 4
+    code, found, _ = bring(house, path, signature)
+    assert (code, found["signed_by"]) == (0, "ann")
+
+
+def test_a_forged_a_foreign_namespace_and_an_unlisted_signature_are_refused(house):
+    path = statement(house)
+    before = (house.run / "plan.json").read_bytes()
+    other = house.folder / "other"
+    other.write_bytes(b"something else")
+    attempts = [
+        sign(house.folder / "ann", other),
+        sign(house.folder / "ann", path, "git"),
+        sign(house.folder / "cyd", path),
+    ]
+    for signature in attempts[:1]:
+        assert bring(house, path, signature)[0] == 4
+    path.with_suffix(".sig").unlink(missing_ok=True)
+    for key, namespace in (("ann", "git"), ("cyd", "gatebook")):
+        Path(f"{path}.sig").unlink(missing_ok=True)
+        assert bring(house, path, sign(house.folder / key, path, namespace))[0] == 4
+    (house.folder / "junk.sig").write_text("no signature")
+    assert bring(house, path, house.folder / "junk.sig")[0] in (1, 4)
+    assert (house.run / "plan.json").read_bytes() == before
+    assert "plan.approved" not in house.types()
+    assert house.types().count("admission.refused") >= 3
+
+
+def test_a_signature_is_not_replayed_on_another_plan_ledger_session_or_twice(house):
+    path = statement(house)
+    signature = sign(house.folder / "ann", path)
+    house.be("s2")
+    assert bring(house, path, signature)[0] == 4
+    house.be("s1")
+    plan = (house.run / "plan.json").read_bytes()
+    house.plan(house.run, note="another plan")
+    assert bring(house, path, signature)[0] == 4
+    (house.run / "plan.json").write_bytes(plan)
+    assert bring(house, path, signature)[0] == 0
+    # The plan is decided by now: the same bytes are no statement about it.
+    assert bring(house, path, signature)[0] == 4
+    house.cli("--ledger", house.folder / "two", "init", "--signers", house.folder / "signers")
+    (house.run / "plan.json").write_bytes(plan)
+    code, _, err = house.cli("--ledger", house.folder / "two", "plan", "approve", "--run-dir", house.run, "--text", "1,3", "--statement", path, "--signature", signature)  # fmt: skip
+    assert code == 4
+    assert "ledger differs" in err
+
+
+def test_a_nonce_is_used_once(house):
+    """The decisions change nothing (all is deferred already), so that the statement would fit again."""
+    house.ok("plan", "approve", "--text", "skip", "--sign", "--key", house.folder / "ann")
+    path = statement(house, "skip")
+    signature = sign(house.folder / "ann", path)
+    assert bring(house, path, signature, "skip")[0] == 0
+    code, _, err = bring(house, path, signature, "skip")
+    assert code == 4
+    assert "nonce" in err
+
+
+def test_an_expired_statement_is_refused(house):
+    path = statement(house)
+    fields = json.loads(path.read_bytes())
+    fields["expires_at"] = "2020-01-01T00:00:00Z"
+    path.write_bytes(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode())
+    code, _, err = bring(house, path, sign(house.folder / "ann", path))
+    assert code == 4
+    assert "expired" in err
+
+
+def test_a_receipt_is_issued_signed_without_a_terminal(house):
+    words = ["receipt", "issue", "--origin", "https://c.edu", "--course", "1", "--target-type", "assignment", "--target", "2", "--action", "assignment.comment",
+             "--session", "s1", "--expires", (house.now + timedelta(hours=1)).isoformat(), "--authority", "yes", "--out", house.folder / "r.json"]  # fmt: skip
+    assert house.cli(*words)[0] == 4
+    assert house.cli(*words, "--sign", "--key", house.folder / "cyd")[0] == 4
+    assert not (house.folder / "r.json").exists()
+    assert house.cli(*words, "--sign", "--key", house.folder / "ann")[0] == 0
+    path = house.folder / "receipt-statement"
+    assert house.cli(*words, "--statement-out", path)[0] == 0
+    signature = sign(house.folder / "bob", path)
+    brought = ("--statement", path, "--signature", signature)
+    assert house.cli(*[word if word != "yes" else "no" for word in words], *brought)[0] == 4
+    assert house.cli(*[word if word != "2" else "3" for word in words], *brought)[0] == 4
+    assert house.cli(*words, *brought)[0] == 0
+    assert house.cli(*words, *brought)[0] == 4  # the same nonce is the same receipt
+    assert house.types().count("receipt.issued") == 2
+
+
+def test_a_policy_change_is_signed_by_a_signer_of_the_one_that_holds(house):
+    (house.folder / "new").write_text(
+        f"cyd {(house.folder / 'cyd.pub').read_text()}ann {(house.folder / 'ann.pub').read_text()}# types: plan.approved\n"
+    )
+    words = ("authority", "require", "--signers", house.folder / "new")
+    assert house.cli(*words)[0] == 4
+    assert house.cli(*words, "--key", house.folder / "cyd")[0] == 4
+    assert house.cli("authority", "signers")[1]["signers"][1]["principal"] == "bob"
+    code, found, err = house.cli(*words, "--key", house.folder / "bob")
+    assert (code, found["signed_by"]) == (0, "bob")
+    assert "ssh-agent" in err
+    assert house.cli("authority", "show")[1]["policy"]["types"] == ["plan.approved"]
+    assert "not listed" in house.refused(4, *APPROVE, "--sign", "--key", house.folder / "bob")
+    house.ok(*APPROVE, "--sign", "--key", house.folder / "cyd")
+
+
+def test_the_first_policy_signs_itself(tmp_path, home, capfd, monkeypatch):
+    house = House(tmp_path, capfd, monkeypatch)
+    house.cli("init")
+    for name in ("ann", "bob"):
+        make_key(tmp_path, name)
+    (tmp_path / "signers").write_text(
+        "".join(f"{name} {(tmp_path / f'{name}.pub').read_text()}" for name in ("ann", "bob"))
+    )
+    assert house.cli("authority", "show")[1]["policy"] is None
+    house.ok(*APPROVE)
+    path = tmp_path / "policy"
+    assert house.cli("authority", "require", "--signers", tmp_path / "signers", "--out", path)[0] == 0
+    signature = sign(tmp_path / "ann", path)
+    code, found, _ = house.cli(
+        "authority",
+        "require",
+        "--signers",
+        tmp_path / "signers",
+        "--statement",
+        path,
+        "--signature",
+        signature,
+    )
+    assert (code, found["signed_by"]) == (0, "ann")
+    assert house.on(*APPROVE)[0] == 4
+
+
+@pytest.mark.parametrize("text", ["", "ann ssh-ed25519 AAAA\n", "ann\n", "# types: x.y\n", "\xff"])
+def test_a_malformed_signers_file_is_refused(tmp_path, home, capfd, monkeypatch, text):
+    house = House(tmp_path, capfd, monkeypatch)
+    key = make_key(tmp_path, "ann").with_suffix(".pub").read_text()
+    (tmp_path / "signers").write_bytes(text.encode("latin-1"))
+    assert house.cli("init", "--signers", tmp_path / "signers")[0] == 1
+    (tmp_path / "signers").write_text(f"ann {key}")
+    assert house.cli("init", "--signers", tmp_path / "signers")[0] == 1
+    assert house.cli("init", "--signers", tmp_path / "signers", "--single-key")[0] == 0
+
+
+def test_presence_accepts_only_keys_that_were_touched(house):
+    (house.folder / "new").write_text((house.folder / "signers").read_text() + "# presence: required\n")
+    assert (
+        house.cli("authority", "require", "--signers", house.folder / "new", "--key", house.folder / "ann")[0]
+        == 0
+    )
+    assert "presence" in house.refused(4, *APPROVE, "--sign", "--key", house.folder / "ann")
