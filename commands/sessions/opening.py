@@ -387,7 +387,6 @@ def _open_or_resume(writer: Writer, request: Request) -> None:
                 f"the session file's section {changed!r} is not what the log says; "
                 f"`gatebook doctor --adopt .review-loop/sessions/{writer.uuid}.md` imports it"
             )
-        write_view(writer.ledger, writer.root, writer.uuid)
     _resume(writer, request)
 
 
@@ -445,6 +444,37 @@ def _import(writer: Writer, request: Request, raw: bytes) -> None:
         [] if metadata.missing else kept, metadata.delivery_blocked_by or "", metadata.missing,
     )  # fmt: skip
     writer.record(lambda _state: [("session.imported", imported, raw)], view=False)
+
+
+def adopt(context: Context, path: str) -> str:
+    """Import a session file that another tool wrote or changed (`doctor --adopt FILE`); returns the session's uuid.
+
+    The next `session start --session` compares the tree with what the file states. Raises what `session start` does.
+    """
+    from commands.flags import Args
+    from commands.sessions.config import load_config
+
+    uuid = check_uuid(os.path.basename(path).removesuffix(".md"), "the file's name")
+    args = Args()
+    for name in ("plan", "title", "description", "stop_after", "runtime", "owner_pid"):
+        setattr(args, name, None)
+    for name in ("review_only", "handsfree", "accept_external_state", "recover_lock", "continue", "abort"):
+        setattr(args, name, False)
+    vars(args)["session"] = uuid
+    root = top_level(os.path.dirname(os.path.abspath(path)))
+    config = load_config(root)
+    request = Request(args, root, config, attached=True)
+    writer, _ = _lock(context, context.ledger(), request, config)
+    try:
+        raw = read_view(root, uuid)
+        if raw is None:
+            raise Invalid(f"there is no session file of {uuid} in {root}")
+        _import(writer, request, raw)
+    except BaseException as error:
+        release_after(writer, error)
+        raise
+    writer.unlock("adopted")
+    return uuid
 
 
 def imported_metadata(file: SessionFile) -> tuple[Metadata, str]:

@@ -271,9 +271,10 @@ def _map(name: str, value: str) -> dict[str, str]:
 def _words(value: str, name: str) -> list[str]:
     import json
 
-    value = value.partition("] #")[0] + ("]" if "] #" in value else "")
-    if not value.startswith("[") or not value.endswith("]"):
+    inner, closed, after = value.partition("]")
+    if not value.startswith("[") or not closed or after.strip()[:1] not in ("", "#"):
         raise Invalid(f"{name} is not a list in brackets")
+    value = inner + closed
     try:
         items = json.loads(value)
     except ValueError:
