@@ -1,14 +1,52 @@
 """Whole stories as events, for the tests of trace, queries and timeline: what the three kinds of work record.
 
-Only the fields that auditors' tools read are true to life; admission is not asked.
+Only the fields that auditors' tools read are true to life, the others hold a value of their type; admission
+is not asked.
 """
 
 from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from projections.registry import TYPES, aggregate
 
 RUN = "run/1-2026-11-30"
 RECEIPT = "receipt/r-1"
 DISPATCH = "dispatch/d-1"
 SESSION = "session/0b0e7a52-6f0c-4b6e-8f5f-0d6a3a1f4c11"
+
+
+_VALUES: dict[type, Any] = {
+    msgspec.inspect.StrType: "0" * 64,
+    msgspec.inspect.IntType: 0,
+    msgspec.inspect.BoolType: False,
+    msgspec.inspect.DictType: {},
+    msgspec.inspect.ListType: [],
+    msgspec.inspect.VarTupleType: [],
+}
+
+
+def _filled(kind: Any, given: Any) -> Any:
+    if not isinstance(kind, msgspec.inspect.StructType):
+        return _VALUES[type(kind)] if given is None else given
+    data = dict(given or {})
+    for field in kind.fields:
+        if (
+            field.required
+            or isinstance(data.get(field.name), dict)
+            and isinstance(field.type, msgspec.inspect.StructType)
+        ):
+            data[field.name] = _filled(field.type, data.get(field.name))
+    return data
+
+
+def complete(type: str, data: dict) -> dict:
+    """`data` with every required field of the event type that it lacks."""
+    if type not in TYPES:
+        return data
+    return _filled(msgspec.inspect.type_info(aggregate(TYPES[type][0]).EVENTS[type]), data)
 
 
 def plan_run(cli) -> dict[str, int]:
@@ -23,7 +61,9 @@ def plan_run(cli) -> dict[str, int]:
         actor: str = "codex:t-1",
         stream: str = RUN,
     ) -> None:
-        seqs[name] = cli.record(stream, type, data, content, actor=actor, correlation="plans-2026-11-30")
+        seqs[name] = cli.record(
+            stream, type, complete(type, data), content, actor=actor, correlation="plans-2026-11-30"
+        )
 
     items = [
         {"index": n, "bucket": "urgent", "course_id": "1", "assignment_id": str(n), "skill": "canvas-x"}
@@ -124,7 +164,7 @@ def review(cli) -> dict[str, int]:
     seqs: dict[str, int] = {}
 
     def add(name: str, type: str, data: dict, content: str | None = None, actor: str = "codex:t-2") -> None:
-        seqs[name] = cli.record(SESSION, type, {"fence": 1, **data}, content, actor=actor)
+        seqs[name] = cli.record(SESSION, type, complete(type, {"fence": 1, **data}), content, actor=actor)
 
     tree = {"head": "h", "dirty_digest": "0" * 64, "fingerprint": "1" * 64}
     add("locked", "session.locked", {"uuid": SESSION[8:], "nonce": "n", "attached": True})
@@ -191,7 +231,7 @@ def dispatch(cli) -> dict[str, int]:
         actor: str = "codex:t-3",
         stream: str = DISPATCH,
     ) -> None:
-        seqs[name] = cli.record(stream, type, data, content, actor=actor)
+        seqs[name] = cli.record(stream, type, complete(type, data), content, actor=actor)
 
     add(
         "requested",
@@ -220,7 +260,7 @@ def dispatch(cli) -> dict[str, int]:
     )
     add("attempted2", "dispatch.attempted", {"provider": "anthropic", "executor": "native", "attempt": 2})
     add("returned2", "dispatch.returned", {"status": "succeeded", "attempt": 2})
-    add("verified", "dispatch.verified", {"outcome": "proven"}, "ok")
+    add("verified", "dispatch.verified", {"attempt": 2, "proven": True, "ended": "exit"}, "ok")
     add("concluded", "dispatch.concluded", {"status": "accepted"}, "{}")
     add(
         "denied",
