@@ -64,6 +64,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "receipt revoke": ("commands.receipt", "take a receipt back"),
     "receipt show": ("commands.receipt", "a receipt and its use"),
     "guard stop": ("commands.guard", "the Stop hook: no stopping while a run is unfinished"),
+    "guard capture": ("commands.guard", "a hook that records which hook was called"),
     "hooks install": ("commands.hooks", "put the guard into an agent's hooks"),
     "hooks uninstall": ("commands.hooks", "take it out again"),
     "authority show": ("commands.authority.policy", "the approval policy that holds"),
