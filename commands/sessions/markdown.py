@@ -29,6 +29,12 @@ def lines_outside_fences(text: str) -> Iterator[tuple[str, bool]]:
             yield line, False
 
 
+def ends_in_fence(text: str) -> bool:
+    """Whether a code fence is still open at the end of the text."""
+    probe = "gatebook-probe"
+    return list(lines_outside_fences(f"{text}\n{probe}"))[-1][1]
+
+
 def heading(line: str, level: int) -> str | None:
     """The title of a heading of exactly this level, or None (up to three spaces of indent, as CommonMark)."""
     bare = line.lstrip(" ")

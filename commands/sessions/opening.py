@@ -11,6 +11,7 @@ from commands.sessions.lock_file import (
     remove_dead_lock,
     remove_lock,
 )
+from commands.sessions.markdown import ends_in_fence
 from commands.sessions.owner import ALIVE, DEAD, ELSEWHERE, Owner, nearest_agent, owner_of
 from commands.sessions.session_file import (
     REVIEW_ONLY,
@@ -66,6 +67,10 @@ class Request:
         self.answer = _answer(args)
         self.title = (args.title or "").strip()
         self.description = (args.description or "").strip()
+        if ends_in_fence(self.description) or any(
+            line.startswith(("# ", "## ")) for line in self.description.split("\n")
+        ):
+            raise Usage("--description: leave out `#` and `##` headings and unclosed code fences")
         self.plan = ""
         if self.mode == "plan":
             if not self.title or "\n" in self.title:
@@ -127,6 +132,10 @@ def _plan_text(value: str) -> str:
         raise Usage("--plan is empty")
     if len(value) > 512 * 1024:
         raise Invalid("--plan: over 512 KiB")
+    if ends_in_fence(value):
+        raise Invalid(
+            "--plan: a code fence is never closed; the session file's own sections would disappear in it"
+        )
     return value.strip("\n")
 
 

@@ -256,7 +256,9 @@ def _issue_lines(fact: Fact) -> list[str]:
     from commands.sessions.reports import check_reviewer
 
     issues = check_reviewer((fact.content or b"").decode("utf-8")).issues
-    return [line for issue in issues for line in issue.lines]
+    return [
+        line for issue in issues for line in issue.lines if not line.lstrip().startswith(("```", "~~~", "#"))
+    ]  # a fence or heading in a finding must not swallow the sections after it
 
 
 def _line(history: list[str], line: str) -> None:

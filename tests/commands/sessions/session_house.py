@@ -1,10 +1,13 @@
 """Scripted agents and a repository for session tests."""
 
+import io
 import json
+import os
 import pathlib
 import subprocess
 import sys
 
+from commands.entry import run
 from ledger.sqlite import SQLiteStore
 
 AGENT = '''
@@ -22,6 +25,8 @@ for name, text in step.get("write", {}).items():
     path.write_text(text)
 for name in step.get("delete", []):
     os.unlink(name)
+ours = b"commands" in pathlib.Path(f"/proc/{os.getppid()}/cmdline").read_bytes()
+assert ours or not (step.get("kill_parent") or step.get("term_parent")), "run this as a process of its own"
 if step.get("kill_parent"):
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(0.2)
@@ -92,11 +97,27 @@ class House:
         files = sorted(self.folder.glob(f"{role}-*.prompt"), key=lambda p: int(p.stem.rpartition("-")[2]))
         return [file.read_text() for file in files]
 
-    def __call__(self, *args, data=b"", cwd=None, **env):
-        return subprocess.run(
-            [sys.executable, "-m", "commands", *args], input=data, cwd=cwd or self.root, capture_output=True,
-            env={**self.environment, **env}, timeout=120,
-        )  # fmt: skip
+    def __call__(self, *args, data=b"", cwd=None, process=False, **env):
+        """Run a command: in this process, or as one of its own (`process`)."""
+        environment = {**self.environment, **env}
+        if process or env:
+            return subprocess.run(
+                [sys.executable, "-m", "commands", *args], input=data, cwd=cwd or self.root, capture_output=True,
+                env=environment, timeout=120,
+            )  # fmt: skip
+        before = os.getcwd(), sys.stdin, sys.stdout, sys.stderr, dict(os.environ)
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+        try:
+            os.chdir(cwd or self.root)
+            os.environ.update(environment)
+            sys.stdin, sys.stdout, sys.stderr = io.TextIOWrapper(io.BytesIO(data)), out, err
+            code = run(list(args))
+        finally:
+            os.chdir(before[0])
+            sys.stdin, sys.stdout, sys.stderr = before[1:4]
+            os.environ.clear()
+            os.environ.update(before[4])
+        return subprocess.CompletedProcess(args, code, out.buffer.getvalue(), err.buffer.getvalue())
 
     def ok(self, *args, **options):
         done = self(*args, **options)
@@ -150,10 +171,36 @@ class House:
         (folder / "config.md").write_text(text)
 
 
-IGNORES = "\n".join(
-    [
-        ".env", ".env.*", "*.env", "*.pem", "*.key", "*.crt", "*.cert", "*.cer", "*.p12", "*.pfx", "*.jks", "*.keystore",
-        "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*.ppk", "*.asc", "*.gpg", "*.pgp", "*.sqlite", "*.sqlite3",
-        "*.db", "*.dump", "*.sql.gz", "*.map", "*.tfstate", "*.tfstate.*", "*.tfvars", ".terraform/", "*.log", "logs/", "",
-    ]
-)  # fmt: skip
+IGNORES = """.env
+.env.*
+*.env
+*.pem
+*.key
+*.crt
+*.cert
+*.cer
+*.p12
+*.pfx
+*.jks
+*.keystore
+id_rsa*
+id_dsa*
+id_ecdsa*
+id_ed25519*
+*.ppk
+*.asc
+*.gpg
+*.pgp
+*.sqlite
+*.sqlite3
+*.db
+*.dump
+*.sql.gz
+*.map
+*.tfstate
+*.tfstate.*
+*.tfvars
+.terraform/
+*.log
+logs/
+"""

@@ -378,7 +378,7 @@ def test_a_missing_agent_is_exit_69(house):
 
 def test_sigterm_releases_the_lock_and_blocks_by_user_abort(house):
     house.script(executor=[{"term_parent": True}, did("src/a.py", "x = 2\n"), NOOP])
-    done = house.run(*PLAN)
+    done = house.run(*PLAN, process=True)
     assert done.returncode == 130
     (session,) = house.sessions()
     assert (session["delivery_blocked_by"], session["locked_by"]) == ("user-abort", None)
@@ -401,7 +401,7 @@ def test_kill_9_while_a_program_runs_resumes_to_the_same_end(house, role):
     }
     scripts[role] = [{**scripts[role][0], "kill_parent": True}, *scripts[role]]
     house.script(**scripts)
-    assert house.run(*PLAN).returncode == -signal.SIGKILL
+    assert house.run(*PLAN, process=True).returncode == -signal.SIGKILL
     uuid = house.uuid()
     done = house.run("--session", uuid)
     assert done.returncode == 4

@@ -74,7 +74,7 @@ def test_a_bad_config_value_is_an_error_before_the_lock(house):
     assert b"soft_limit_exec" in done.stderr
     assert not sessions_folder(house).exists()
     house.config("odd: 1\n")
-    done = house("session", "start", *PLAN)
+    done = house("session", "start", *PLAN, process=True)
     assert done.returncode == 0
     assert b"unknown key" in done.stderr
 
@@ -133,7 +133,7 @@ def lock_of(house, uuid):
 
 
 def test_the_detached_lock_follows_the_calling_agent(house):
-    started = house.ok("session", "start", *PLAN, "--stop-after", "before-docs")
+    started = house.ok("session", "start", *PLAN, "--stop-after", "before-docs", process=True)
     lock = lock_of(house, started["session"])
     assert lock["pid"] == os.getpid()
     assert {
@@ -155,7 +155,7 @@ def test_the_detached_lock_follows_the_calling_agent(house):
 
 
 def test_a_second_start_is_refused_while_the_first_owner_lives_and_does_not_read_the_file(house):
-    started = house.ok("session", "start", *PLAN)
+    started = house.ok("session", "start", *PLAN, process=True)
     (sessions_folder(house) / f"{started['session']}.md").write_bytes(b"\xff broken")
     done = house("session", "start", "--session", started["session"])
     assert done.returncode == 5
