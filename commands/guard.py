@@ -9,6 +9,7 @@ from commands.flags import Args, Command, Flag
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
     from typing import Any, NoReturn
 
@@ -26,23 +27,33 @@ def _too_slow(_number: int, _frame: FrameType | None) -> NoReturn:
 
 def stop(args: Args, context: Context) -> int:
     """`{"decision":"block","reason":…}` while this session's run is unfinished, else `{}`; any fault of ours: `{}`."""
+    return _hook("stop", lambda: _answer(args, context))
+
+
+def capture(_args: Args, context: Context) -> int:
+    """Records that a hook event happened, as an open event; prints `{}` always."""
+    return _hook("capture", lambda: _capture(context))
+
+
+def _hook(name: str, answer: Callable[[], dict[str, Any]]) -> int:
     import signal
 
     signal.signal(signal.SIGALRM, _too_slow)
     signal.setitimer(signal.ITIMER_REAL, _SECONDS)
     reply: dict[str, Any] = {}
     try:
-        reply = _answer(args, context)
+        reply = answer()
     except Exception as error:  # noqa: BLE001 - a hook that fails must not keep an agent from stopping
         text = " ".join(str(error).split()) or type(error).__name__
-        sys.stderr.write(f"gatebook: guard stop: {text}; the agent may stop\n")
+        sys.stderr.write(f"gatebook: guard {name}: {text}; the agent goes on\n")
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     emit(reply)
     return 0
 
 
-def _answer(args: Args, context: Context) -> dict[str, Any]:
+def _read_hook() -> tuple[dict[str, Any], str, bytes]:
+    """(the hook's document, its session id, its bytes) from stdin."""
     from commands.plan_runs.documents import parse_document
     from ledger.errors import Invalid
 
@@ -53,6 +64,34 @@ def _answer(args: Args, context: Context) -> dict[str, Any]:
     session = hook.get("session_id")
     if not isinstance(session, str) or not session:
         raise Invalid("stdin: has no session_id")
+    return hook, session, raw
+
+
+def _capture(context: Context) -> dict[str, Any]:
+    """Only names and a digest are kept: what a tool was given may hold anything."""
+    from blake3 import blake3
+
+    from ledger.canonical import encode
+    from ledger.event import Draft
+
+    hook, session, raw = _read_hook()
+    data = {
+        "event": str(hook.get("hook_event_name", ""))[:64],
+        "tool": str(hook.get("tool_name", ""))[:128],
+        "digest": blake3(raw).hexdigest(),
+    }
+    draft = Draft(
+        f"x-agent/{session}",
+        "x.agent.hook_called",
+        encode(data, what="hook", floats=False),
+        correlation=session,
+    )
+    context.ledger().append([draft], context.origin())
+    return {}
+
+
+def _answer(args: Args, context: Context) -> dict[str, Any]:
+    hook, session, _ = _read_hook()
     # Once is enough: an agent that was blocked and stops again is let go, or it would never end.
     if hook.get("stop_hook_active"):
         return {}
@@ -63,6 +102,11 @@ def _answer(args: Args, context: Context) -> dict[str, Any]:
 
 
 COMMANDS = {
+    "guard capture": Command(
+        capture,
+        "A hook for any event: records its name, the tool's name and a digest in x-agent/<session>; prints {} and exits 0 always.",
+        example="""echo '{"session_id":"s1","hook_event_name":"PostToolUse","tool_name":"Bash"}' | gatebook guard capture""",
+    ),
     "guard stop": Command(
         stop,
         "A Stop hook: reads the hook's JSON on stdin; while the session named there owns a run whose items have not all\n"

@@ -295,3 +295,36 @@ def key_signature_holds(old_key: str, name: str, new_key: str, signature: str) -
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def check_fact(fact: Fact, state: State, ledger_id: str) -> None:
+    """Verify the signature that a recorded event carries, at the event's clock; `Refused` when it does not hold.
+
+    `state` is the `ledger` stream's state before the event. An event without a signature passes: whether one had
+    to be there is admission's to say.
+    """
+    data = fact.data
+    signature = getattr(data, "approval_signature", "") or (
+        "" if fact.type == "receipt.issued" else getattr(data, "signature", "")
+    )
+    if not signature or fact.type not in (*SIGNABLE, "authority.changed"):
+        return
+    policy = state.policy or (data.policy if fact.type == "authority.changed" else None)
+    if policy is None:
+        raise Refused(f"event {fact.seq}: is signed where no policy says by whom")
+    check_signature(policy, data.principal, _statement_of(fact, ledger_id), signature, fact.clock)
+
+
+def _statement_of(fact: Fact, ledger_id: str) -> bytes:
+    data = fact.data
+    if fact.type == "plan.approved":
+        return plan_statement(ledger_id, fact.stream, data)
+    if fact.type == "receipt.issued":
+        return receipt_statement(ledger_id, fact.stream, data)
+    if fact.type == "authority.changed":
+        return policy_statement(ledger_id, data.policy, data.nonce)
+    from projections.registry import aggregate, kind_of
+
+    # Dispatch and session aggregates say themselves what their approvals' signatures cover.
+    found: bytes = aggregate(kind_of(fact.stream)).approval_statement(ledger_id, fact.stream, data)
+    return found

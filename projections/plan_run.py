@@ -20,6 +20,7 @@ FOLD = "run/1"
 STATUSES = ("draft_ready", "submitted", "skipped", "error")
 UNHANDED = ("skill_missing", "sub_router")
 """The rules by which an item fails before it can be handed off."""
+ADOPTED = "adopted"
 NOT_APPROVED, PAUSED, SKILL_MISSING, INTERRUPTED = "not_approved", "paused", "skill_missing", "interrupted"
 
 
@@ -399,6 +400,9 @@ def _archived(state: State, fact: Fact) -> None:
 
 def _recorded(state: State, fact: Fact) -> None:
     data: Recorded = fact.data
+    if data.rule == ADOPTED:
+        state.results[data.key].entry = state.results[data.key].entry_before = data.entry
+        return
     state.results[data.key] = Result(
         fact.seq,
         fact.clock,
@@ -654,12 +658,15 @@ def _admit_deferred(state: State, fact: Fact, law: Law) -> None:
 
 def _admit_recorded(state: State, fact: Fact, law: Law) -> None:
     data: Recorded = fact.data
-    _ready(state, fact, law, data.nonce)
     item = _item(state, fact, law)
     digest_text(data.result, fact)
     digest_text(data.entry, fact)
     if data.status not in STATUSES:
         law.refuse(fact, "unknown status")
+    if data.rule == ADOPTED:
+        _admit_adopted(state, fact, law)
+        return
+    _ready(state, fact, law, data.nonce)
     if not state.is_approved(item):
         law.refuse(fact, "the item is not approved")
     if state.open is None and data.status == "error" and data.rule in UNHANDED:
@@ -672,6 +679,18 @@ def _admit_recorded(state: State, fact: Fact, law: Law) -> None:
         law.refuse(fact, "the result is one of an earlier run")
     if data.receipt_id:
         _admit_submission(item, fact, law)
+
+
+def _admit_adopted(state: State, fact: Fact, law: Law) -> None:
+    """The shared file's entry was changed by another tool and taken over (`doctor --adopt`); the result is the same."""
+    data: Recorded = fact.data
+    held = state.results.get(data.key)
+    if (
+        held is None
+        or (held.digest, held.status) != (data.result, data.status)
+        or data.entry_before != data.entry
+    ):
+        law.refuse(fact, "only the entry of a recorded result is adopted")
 
 
 def _admit_submission(item: Item, fact: Fact, law: Law) -> None:
@@ -756,3 +775,185 @@ _ADMIT = {
     "run.delivered": _admit_delivered,
     "run.finalized": _admit_finalized,
 }
+
+
+VIEWS = {
+    "plans": {
+        "date": str,
+        "digest": str,
+        "proposed_seq": int,
+        "approved_seq": int,
+        "approved_in": str,
+        "approval_used": int,
+    },
+    "plan_items": {
+        "item": int,
+        "bucket": str,
+        "course_id": str,
+        "assignment_id": str,
+        "skill": str,
+        "decision": str,
+        "result_key": str,
+        "attempts": int,
+    },
+    "markers": {
+        "session_id": str,
+        "claimed_seq": int,
+        "created_at": str,
+        "plan_digest": str,
+        "prepared_at": str,
+        "archived": int,
+    },
+    "results": {
+        "result_key": str,
+        "status": str,
+        "reason_code": str,
+        "digest": str,
+        "recorded_seq": int,
+        "recorded_at": str,
+        "paused": int,
+        "kept": int,
+    },
+    "runs": {
+        "date": str,
+        "state": str,
+        "items": int,
+        "approved": int,
+        "results": int,
+        "open_item": str,
+        "reported_seq": int,
+        "delivered_seq": int,
+        "finalized_seq": int,
+    },
+}
+
+
+def _date(stream: str) -> str:
+    return stream.partition("-")[2]
+
+
+def _phase(state: State) -> str:
+    """Where the run stands, in one word."""
+    if state.claim is not None:
+        return "prepared" if state.claim.is_ready else "claimed"
+    if state.finalized:
+        return "finalized"
+    if state.recovered is not None:
+        return "recovered"
+    if state.approval is not None and not state.approval.used:
+        return "approved"
+    return "proposed" if state.proposed else "empty"
+
+
+def show_plan(stream: str, state: State) -> dict[str, object]:
+    """The current plan as `state plan` prints it."""
+    approval = state.approval
+    return {
+        "date": _date(stream),
+        "digest": state.current,
+        "proposed_seq": state.proposed,
+        "approved_seq": None if approval is None else approval.seq,
+        "approved_in": None if approval is None else approval.session_id,
+        "approval_used": None if approval is None else approval.used,
+        "items": [
+            {
+                "index": item.index,
+                "bucket": item.bucket,
+                "course_id": item.course_id,
+                "assignment_id": item.assignment_id,
+                "skill": item.skill,
+                "decision": state.decision(item) or None,
+                "result_key": item.key,
+            }
+            for item in state.items
+        ],
+    }
+
+
+def show_marker(_stream: str, state: State) -> dict[str, object] | None:
+    """Who holds the run; None when nobody does."""
+    claim = state.claim
+    if claim is None:
+        return None
+    return {
+        "session_id": claim.session_id,
+        "claimed_seq": claim.seq,
+        "created_at": claim.created_at,
+        "plan_digest": claim.digest,
+        "prepared_at": claim.prepared_at or None,
+        "archived": claim.archived,
+        "prepared_approved_result_keys": claim.keys,
+        "needs_preparation": not claim.is_ready,
+        "open_hand_off": None if state.open is None else state.open.key,
+    }
+
+
+def show_results(_stream: str, state: State) -> dict[str, object] | None:
+    """What counts as each item's result; None before there is one."""
+    return {row["result_key"]: row for row in _result_rows(state)} if state.results else None  # type: ignore[misc]
+
+
+def show_run(stream: str, state: State) -> dict[str, object]:
+    """Where the run stands."""
+    return {
+        "date": _date(stream),
+        "state": _phase(state),
+        "items": len(state.items),
+        "approved": len(state.approved_keys()),
+        "results": len(state.results),
+        "open_item": None if state.open is None else state.open.key,
+        "reported_seq": state.reported or None,
+        "delivered_seq": state.delivered or None,
+        "finalized_seq": state.finalized or None,
+    }
+
+
+STATES = {"plan": show_plan, "marker": show_marker, "results": show_results, "runs": show_run}
+
+
+def _result_rows(state: State) -> list[dict[str, object]]:
+    from ledger.clock import format_us
+
+    return [
+        {
+            "result_key": key,
+            "status": held.status,
+            "reason_code": held.reason_code or None,
+            "digest": held.digest,
+            "recorded_seq": held.seq,
+            "recorded_at": format_us(held.clock),
+            "paused": held.paused,
+            "kept": held.kept,
+        }
+        for key, held in state.results.items()
+    ]
+
+
+def rows(stream: str, state: State) -> dict[str, list[dict[str, object]]]:
+    """The rows of the views' tables."""
+    plan = show_plan(stream, state)
+    del plan["items"]
+    marker = show_marker(stream, state)
+    if marker is not None:
+        for name in ("prepared_approved_result_keys", "needs_preparation", "open_hand_off"):
+            del marker[name]
+    items: list[dict[str, object]] = [
+        {
+            "item": item.index,
+            "bucket": item.bucket,
+            "course_id": item.course_id,
+            "assignment_id": item.assignment_id,
+            "skill": item.skill,
+            "decision": state.decision(item) or None,
+            "result_key": item.key,
+            "attempts": state.attempts.get(item.key, 0),
+        }
+        for item in state.items
+    ]
+    return {
+        "plans": [plan],
+        "plan_items": items,
+        "markers": [] if marker is None else [marker],
+        "results": _result_rows(state),
+        "runs": [show_run(stream, state)],
+    }

@@ -295,3 +295,69 @@ def consume_fault(state: State, issued: Issued, request: Consumed, clock: int) -
         request.action, state.uses, list(issued.actions), closed=state.closed or None, rules=state.rules()
     )
     return None if used is None else f"usage: {used}"
+
+
+VIEWS = {
+    "receipts": {
+        "receipt_id": str,
+        "issued_seq": int,
+        "issued_at": str,
+        "expires_at": str,
+        "origin": str,
+        "course_id": str,
+        "target_type": str,
+        "target_id": str,
+        "actions": str,
+        "session_id": str,
+        "user": str,
+        "parent_id": str,
+        "principal": str,
+        "uses": int,
+        "closed": str,
+    },
+    "consumptions": {"receipt_id": str, "action": str, "count": int},
+}
+
+
+def show(_stream: str, state: State) -> dict[str, object] | None:
+    """A receipt as `state receipts` prints it, without its signatures."""
+    issued = state.issued
+    if issued is None:
+        return None
+    return {
+        "receipt_id": issued.receipt_id,
+        "issued_seq": state.seq,
+        "issued_at": issued.issued_at,
+        "expires_at": issued.expires_at,
+        "origin": issued.origin,
+        "course_id": issued.course_id,
+        "target_type": issued.target_type,
+        "target_id": issued.target_id,
+        "actions": list(issued.actions),
+        "session_id": issued.session_id,
+        "user": issued.user,
+        "parent_id": issued.parent_id or None,
+        "principal": issued.principal or None,
+        "uses": dict(state.uses),
+        "closed": state.closed or None,
+    }
+
+
+STATES = {"receipts": show}
+
+
+def rows(stream: str, state: State) -> dict[str, list[dict[str, object]]]:
+    """The rows of `receipts` and `consumptions`."""
+    shown = show(stream, state)
+    if shown is None:
+        return {"receipts": [], "consumptions": []}
+    uses = [
+        {"receipt_id": shown["receipt_id"], "action": action, "count": count}
+        for action, count in state.uses.items()
+    ]
+    row = {
+        **shown,
+        "actions": " ".join(state.issued.actions if state.issued else ()),
+        "uses": sum(state.uses.values()),
+    }
+    return {"receipts": [row], "consumptions": uses}

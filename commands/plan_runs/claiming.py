@@ -133,7 +133,7 @@ class Claiming:
     def _make_file(self, found: Standing, created_at: str) -> None:
         # Crash here: a marker that carries our ledger's nonce and stands in no event is a claim that never was.
         raw = markers.new_marker(self.run.session, created_at, self.documents.digest, self.nonce)
-        if found.kind in ("over", "crashed"):
+        if found.kind in ("over", "void", "crashed"):
             remove_file(self.run.folder.path, markers.MARKER)
         if not create_file(self.run.folder.path, markers.MARKER, raw):
             other = markers.read_marker(self.run.folder.path)

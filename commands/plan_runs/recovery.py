@@ -102,7 +102,7 @@ class Recovery:
             [] if found.claim is not None else proposals_for(run, world, self.documents)
         )
         items: list[Item] = list(proposals[0].data.items) if proposals else state.items  # type: ignore[attr-defined]
-        data = self._closed(world, state, items, marker, is_ours=found.claim is not None)
+        data = self._closed(world, state, items, marker, is_ours=found.kind in ("held", "void"))
         cause = found.claim.seq if found.claim is not None else None
         return [*proposals, Proposal(stream, "marker.recovered", data, causation=cause)]
 

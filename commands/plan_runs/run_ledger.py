@@ -230,7 +230,7 @@ class Standing:
     """How the marker file stands to the log.
 
     `free` nothing there · `held` file and log agree · `missing` the log has a claim, the file is gone ·
-    `over` the file of a claim that is over · `crashed` a claim of this ledger that never was recorded ·
+    `over` the file of a claim that is over · `void` one that a restore of the ledger voided · `crashed` a claim of this ledger that never was recorded ·
     `foreign` another tool's or ledger's.
     """
 
@@ -250,7 +250,7 @@ def standing(run: Run, world: World, state: State) -> Standing:
     claim = state.claim
     if claim is not None and claim.seq < world.void_before:
         if marker is not None and marker.claim_nonce == claim.nonce:
-            return Standing("over", marker, None)
+            return Standing("void", marker, None)
         claim = None
     if marker is None:
         return Standing("free" if claim is None else "missing", None, claim)
@@ -288,7 +288,7 @@ def require_owner(
     state = run.state(world)
     found = standing(run, world, state)
     marker, claim = found.marker, found.claim
-    if found.kind in ("free", "over", "crashed"):
+    if found.kind in ("free", "over", "void", "crashed"):
         raise Refused(f"{run.folder.path}: nobody holds this run; run `gatebook run claim`")
     if found.kind == "foreign" or claim is None:
         assert marker is not None or claim is None
