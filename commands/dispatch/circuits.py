@@ -78,8 +78,12 @@ class Circuits:
         active: str | None,
         barred: Mapping[str, str],
         correlation: str,
+        check: Callable[[Selection], None],
     ) -> tuple[Selection, Named]:
-        """One selection with its probe claimed, and the ledger it was judged by. Blocked as `routing.select`."""
+        """One selection with its probe claimed, and the ledger it was judged by. Blocked as `routing.select`.
+
+        `check` raises for a candidate that must not be used after all: then nothing is claimed.
+        """
         from commands.dispatch.health import at_given
         from commands.dispatch.routing import select
         from projections.circuit import Probed
@@ -94,6 +98,7 @@ class Circuits:
                 rubric, route, native_provider, executors, authoring_providers=authors, attempted=attempted,
                 active_candidate=active, barred=barred, circuits=circuits, now=at,
             )  # fmt: skip
+            check(found)
             chosen[:] = [found]
             if not found.probe:
                 return []

@@ -49,6 +49,20 @@ def _read(path: str) -> bytes:
         os.close(handle)
 
 
+def _in_whole_seconds(circuit: Circuit) -> Circuit:
+    """As events and the view state times; another tool's fractions are no difference."""
+    from projections.cooldowns import Circuit
+
+    probe = circuit.probe_claimed_at
+    return Circuit(
+        circuit.reason,
+        circuit.failure_count,
+        whole_seconds(circuit.last_failure_at),
+        whole_seconds(circuit.unavailable_until),
+        None if probe is None else whole_seconds(probe),
+    )
+
+
 class HealthFile:
     """The JSON file at `path` and the ledger behind it; `raw` is what the file held when it was last read."""
 
@@ -70,7 +84,12 @@ class HealthFile:
             from ledger.access import create_ledger, open_ledger
 
             if create:
-                os.makedirs(os.path.dirname(self.path), 0o700, exist_ok=True)
+                try:
+                    os.makedirs(os.path.dirname(self.path), 0o700, exist_ok=True)
+                except OSError as error:
+                    raise Refused(
+                        f"{os.path.dirname(self.path)}: {error.strerror}: no place for provider health"
+                    ) from None
                 self._ledger, _ = create_ledger(self.folder, self._context.origin())
             else:
                 self._ledger = open_ledger(self.folder)
@@ -92,7 +111,9 @@ class HealthFile:
         if len(self.raw) > MAX_FILE:
             raise Refused(f"{self.path}: over {MAX_FILE} bytes, left as it is: not a health file")
         try:
-            return parse_health(self.raw)
+            return {
+                endpoint: _in_whole_seconds(circuit) for endpoint, circuit in parse_health(self.raw).items()
+            }
         except Invalid as error:
             raise Refused(f"{self.path}: malformed state file, left as it is: {error}") from None
 
@@ -155,9 +176,10 @@ def _lags(world: World, raw: bytes) -> bool:
     return False
 
 
-def adopt(file: HealthFile, stated: dict[str, Circuit] | None, world: World, at: int) -> Sequence[Proposal]:
-    """What must be imported so that the ledger agrees with a file that another tool wrote: nothing, mostly."""
-    known = circuits_in(world)
+def adopt(
+    file: HealthFile, stated: dict[str, Circuit] | None, known: dict[str, Circuit], world: World, at: int
+) -> Sequence[Proposal]:
+    """What must be imported so that the ledger (`known`) agrees with a file that another tool wrote: nothing, mostly."""
     if stated is None or stated == known or _lags(world, file.raw or b""):
         return []
     from projections.circuit import Imported

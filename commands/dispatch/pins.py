@@ -1,7 +1,8 @@
 """What a worker may not have touched, pinned before it begins and compared when it is back (contract page dispatch).
 
 In a git work tree: HEAD and where it went, refs, stash, index, configuration, hooks, local remotes and every file;
-outside git every file of the working directory and of the allowed paths.
+outside git every file of the working directory and of the allowed paths. Always: the user's git and gatebook
+configuration, and the rubric of the project.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 
 from commands.dispatch.ceiling import Ceiling, inside
 from commands.dispatch.manifest import Manifest, changed_between, manifest_of
-from ledger.errors import GatebookError, MissingExecutor
+from ledger.errors import GatebookError, MissingExecutor, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _take(ceiling: Ceiling, without: list[str], before: Mapping[str, Any] | None
     outer = [root for root in roots if not any(root != other and inside(root, other) for other in roots)]
     known: Manifest | None = before["files"] if before is not None else None
     files = manifest_of(dict.fromkeys(outer), without, known)
-    return {"git": git, "without": without, "files": files}
+    return {"git": git, "without": without, "files": files, "config": manifest_of(_user_config(without))}
 
 
 def compare_pins(ceiling: Ceiling, before: Mapping[str, Any], tools: Collection[str]) -> Comparison:
@@ -67,6 +68,8 @@ def compare_pins(ceiling: Ceiling, before: Mapping[str, Any], tools: Collection[
     stray = [path for path in changed if not ceiling.permits(path)]
     files = [path for path in changed if ceiling.permits(path)]
     violation, detail = _git_violation(before["git"], after["git"], granted, ceiling)
+    if not violation and "config" not in granted and changed_between(before["config"], after["config"]):
+        violation, detail = "config", "the user's configuration or the rubric changed"
     if not violation and stray:
         violation, detail = (
             "path",
@@ -85,7 +88,9 @@ def _git_pins(folder: str) -> dict[str, Any] | None:
 
     try:
         top = Git(folder).line(["rev-parse", "--show-toplevel"])
-    except (GitFailed, MissingExecutor):
+    except (GitFailed, MissingExecutor) as error:
+        if _has_repository(folder):
+            raise Refused(f"the repository cannot be watched: {error}") from None
         return None
     git = Git(top)
     common = os.path.realpath(os.path.join(top, git.line(["rev-parse", "--git-common-dir"])))
@@ -102,6 +107,16 @@ def _git_pins(folder: str) -> dict[str, Any] | None:
         "config": manifest_of(_config_files(common, own)),
         "remotes": _local_remotes(git, top),
     }
+
+
+def _has_repository(folder: str) -> bool:
+    """Whether something here or above calls itself a repository, so that git's silence would hide its changes."""
+    while not os.path.lexists(os.path.join(folder, ".git")):
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return False
+        folder = parent
+    return True
 
 
 def _read(git: Git, args: list[str]) -> str:
@@ -127,17 +142,22 @@ def _index(git: Git) -> dict[str, str]:
 
 
 def _config_files(common: str, own: str) -> list[str]:
+    places = [os.path.join(common, name) for name in ("config", "hooks", "info")]
+    return [*places, os.path.join(own, "config.worktree")]
+
+
+def _user_config(own_folders: list[str]) -> list[str]:
+    """Files that decide what is run and where work goes; the rubric stands in the ledger's own folder."""
     home = os.path.expanduser("~")
     configured = os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
     places = [
-        *(os.path.join(common, name) for name in ("config", "hooks", "info")),
-        os.path.join(own, "config.worktree"),
         os.path.join(home, ".gitconfig"),
         os.path.join(configured, "git"),
+        os.path.join(configured, "gatebook"),
     ]
     if os.environ.get("GIT_CONFIG_GLOBAL"):
         places.append(os.environ["GIT_CONFIG_GLOBAL"])
-    return list(dict.fromkeys(places))
+    return list(dict.fromkeys([*places, *(os.path.join(folder, "rubric.yaml") for folder in own_folders)]))
 
 
 def _local_remotes(git: Git, top: str) -> dict[str, str]:

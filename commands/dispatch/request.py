@@ -163,9 +163,22 @@ def _check_texts(request: Request) -> None:
             raise Malformed(f"request.delegation.{name} must be positive", request.route)
     if request.route == "independent" and not request.authoring_providers:
         raise Malformed("request.authoring_providers is needed for route independent", request.route)
+    memory = request.context.memory
+    for place, intents in (("recall", memory.recall), ("capture", memory.capture)):
+        if any(_names_tool(intent) for intent in listed(intents)):
+            raise Malformed(
+                f"request.context.memory.{place} names a tool; say in plain words what is meant",
+                request.route,
+            )
     whats = [approval.what for approval in request.authority.approvals]
     if len(set(whats)) != len(whats):
         raise Malformed("request.authority.approvals names one thing twice", request.route)
+
+
+def _names_tool(intent: str) -> bool:
+    """Whether an intent holds a tool's name (`mcp__server__tool`) or a call (`search("x")`)."""
+    words = intent.split()
+    return any("mcp__" in word or (word.partition("(")[0].isidentifier() and "(" in word) for word in words)
 
 
 def _all_paths(request: Request) -> list[tuple[str, str]]:

@@ -38,13 +38,13 @@ def _given(args: Args, name: str) -> str | None:
 class Chooser:
     """The choices of one call: rubric, native provider, inventory and circuits; arguments are checked here, files later."""
 
-    __slots__ = ("_rubric", "_rubric_path", "active", "attempted", "authors", "circuits", "config", "inventory", "names", "native", "native_command", "native_provider")  # fmt: skip
+    __slots__ = ("_at", "_rubric", "_rubric_path", "active", "attempted", "authors", "circuits", "config", "inventory", "names", "native", "native_command", "native_provider")  # fmt: skip
 
     def __init__(self, args: Args, context: Context) -> None:
         """Usage for a bad argument."""
         from commands.dispatch.health import moment
 
-        moment(args.now)
+        self._at = moment(args.now)
         listed, provider = _given(args, "executors"), _given(args, "native_provider")
         self.names = None if listed is None else parse_list(listed, "--executors")
         self.authors = parse_list(_given(args, "authoring_providers") or "", "--authoring-providers")
@@ -66,11 +66,10 @@ class Chooser:
         """The rubric in force, fit for dispatching today; Stop otherwise."""
         if self._rubric is None:
             from commands.dispatch.rubric import active_path, check_reviewed, load_rubric
-            from ledger.clock import now_us
 
             try:
                 found = load_rubric(active_path(self._rubric_path))
-                check_reviewed(found, now_us())
+                check_reviewed(found, self._at)
             except Invalid as error:
                 raise Stop("rubric", f"rubric: {error}") from None
             self._rubric = found
@@ -97,19 +96,24 @@ class Chooser:
         barred = self._barred(work, state, rubric)
         executors = [name for name in self.inventory if name not in (NATIVE, *state.left)]
         authors = [*work.request.authoring_providers, *self.authors]
+
+        def check(found: Selection) -> None:
+            try:
+                check_mode(self.executor_of(found.endpoint), work.request.context.mode)
+            except Refused as error:
+                raise Stop("context_mode", str(error)) from None
+
         try:
             chosen, named = self.circuits.select(
                 rubric, work.request.route, self.native_provider, executors, authors=authors,
-                attempted=list(dict.fromkeys([*self.attempted, *state.unavailable])), active=self.active, barred=barred, correlation=work.named(),
+                attempted=list(dict.fromkeys([*self.attempted, *state.unavailable])), active=self.active, barred=barred, correlation=work.named(), check=check,
             )  # fmt: skip
         except Blocked as error:
             raise Stop(_code_of(error, barred), *_blockers(error, barred)) from None
+        except Stop:
+            raise
         except Refused as error:
             raise Stop("executor", str(error)) from None
-        try:
-            check_mode(self.executor_of(chosen.endpoint), work.request.context.mode)
-        except Refused as error:
-            raise Stop("context_mode", str(error)) from None
         work.selected(chosen, named)
         return chosen
 

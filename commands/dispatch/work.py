@@ -6,11 +6,11 @@ import os
 
 from commands.dispatch.manifest import digest_of_paths
 from commands.dispatch.packet import packet_of
-from commands.dispatch.pins import compare_pins, take_pins
+from commands.dispatch.pins import Comparison, compare_pins, take_pins
 from commands.dispatch.preflight import Stop, check_request, oracle_files
 from commands.dispatch.request import identity, listed, parse_request
 from commands.dispatch.result import Evidence, result_of
-from ledger.errors import Refused, Usage
+from ledger.errors import GatebookError, Refused, Usage
 from projections.dispatch import (
     MARK,
     SKIPS,
@@ -159,7 +159,10 @@ class Work(Record):
         state = self.state
         if state.selection is None or state.request is None:
             raise Refused(f"{self.stream}: no candidate is selected; `gatebook dispatch select` comes first")
-        pins = take_pins(self.ceiling, self._own_folders())
+        try:
+            pins = take_pins(self.ceiling, self._own_folders())
+        except GatebookError as error:
+            raise Stop("directory", str(error)) from None
         number = len(state.attempts) + 1
         narrow = sandbox == "read-only"
         data = Attempted(
@@ -185,7 +188,7 @@ class Work(Record):
             raise Refused(f"{self.stream}: no attempt is open")
         event = self.ledger.store.reader().event(attempt.seq)
         assert event is not None
-        seen = compare_pins(self.ceiling, self.content(event)["pins"], self.request.authority.tools)
+        seen = self._compared(self.content(event)["pins"])
         unchanged = self._unchanged(seen.files) if outcome.status == "succeeded" else []
         target, _ = digest_of_paths(listed(self.request.verification.fixed_target), self.ceiling.folder)
         data = Returned(
@@ -209,6 +212,12 @@ class Work(Record):
             },
         )
         return data
+
+    def _compared(self, pins: dict[str, Any]) -> Comparison:
+        try:
+            return compare_pins(self.ceiling, pins, self.request.authority.tools)
+        except GatebookError as error:  # what can no longer be looked at was not left as it was
+            return Comparison([], "refs", str(error))
 
     def _unchanged(self, changed: list[str]) -> list[str]:
         from commands.dispatch.ceiling import canonical, inside

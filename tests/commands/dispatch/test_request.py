@@ -358,3 +358,16 @@ def test_no_document_makes_the_reader_fall_over(value):
         parse_request(document)
     except Malformed:
         return
+
+
+@pytest.mark.parametrize(
+    "intent", ["mcp__shelby__search", "use mcp__x", 'search("decisions")', "recall(project)"]
+)
+@pytest.mark.parametrize("field", ["recall", "capture"])
+def test_a_tool_named_in_a_memory_intent_is_refused(bench, field, intent):
+    document = bench.request(context={"memory": {"enabled": True, field: [intent]}})
+    with pytest.raises(Malformed, match=field):
+        parse_request(document)
+    parse_request(
+        bench.request(context={"memory": {"enabled": True, field: ["earlier decisions (recent ones)"]}})
+    )

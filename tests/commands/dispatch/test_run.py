@@ -581,3 +581,72 @@ def test_health_that_cannot_be_recorded_is_a_failure_with_an_end(bench):
     assert (code, result["status"]) == (1, "failed")
     assert "provider health cannot be recorded" in result["blockers"][0]
     assert state.read_text() == "not json"
+
+
+def test_the_users_configuration_and_the_projects_rubric_are_watched(bench):
+    bench.repository()
+    for deed in (
+        "os.makedirs(os.path.expanduser(os.environ['XDG_CONFIG_HOME'] + '/gatebook'), exist_ok=True)\nopen(os.environ['XDG_CONFIG_HOME'] + '/gatebook/config.toml', 'w').write('# more')",
+        "open('.gatebook/rubric.yaml', 'w').write('models: []')",
+    ):
+        code, result = bench.run(
+            bench.request(outcome=deed[:20]),
+            DONE + "\n" + "\n".join("    " + line for line in deed.splitlines()) + "\n",
+        )
+        assert (code, result["status"]) == (1, "failed")
+        assert "configuration or the rubric changed" in result["blockers"][0]
+
+
+def test_a_repository_that_git_cannot_read_is_not_worked_in(bench):
+    bench.repository()
+    (bench.work / ".git" / "HEAD").write_text("nonsense")
+    code, result = bench.run(bench.request(), DONE)
+    assert_complete(result)
+    assert (code, result["status"]) == (4, "blocked")
+    assert "cannot be watched" in result["blockers"][0]
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        "open('.git/HEAD', 'w').write('nonsense')",
+        "import shutil; shutil.rmtree('.git')",
+    ],
+)
+def test_a_repository_that_was_broken_meanwhile_is_an_authority_failure(bench, deed):
+    bench.repository()
+    code, result = bench.run(bench.request(), DONE + f"\n    {deed}\n")
+    assert (code, result["status"]) == (1, "failed")
+    assert "authority failure" in result["blockers"][0]
+
+
+def test_files_with_odd_names_are_told_apart(bench):
+    bench.repository()
+    deed = "open(b'odd \\xff\\n\"name', 'w').close()"
+    code, result = bench.run(bench.request(), DONE + f"\n    {deed}\n")
+    assert code == 0
+    assert len(result["artifacts"]["files"]) == 2
+
+
+def test_a_blocked_context_mode_takes_no_probe(bench):
+    bench.gatebook(
+        "route",
+        "record-failure",
+        "--provider",
+        "google",
+        "--executor",
+        "gemini",
+        "--reason",
+        "rate_limit",
+        "--now",
+        "2020-01-01T00:00:00Z",
+    )
+    bench.executor("gemini", DONE)
+    assert bench.run(bench.request(route="other", context={"mode": "fork"}))[0] == 4
+    assert bench.circuits()["google|gemini"]["probe_claimed_at"] is None
+
+
+def test_the_review_of_the_rubric_is_judged_at_the_given_time(bench):
+    bench.rubric.write_text(bench.rubric.read_text().split("reviewed")[0] + "reviewed: 2026-08-20\n")
+    assert bench.run(bench.request(), DONE, more=["--now", "2026-08-25T12:00:00Z"])[0] == 0
+    assert bench.run(bench.request(), DONE, more=["--now", "2026-09-25T12:00:00Z"])[1]["status"] == "blocked"
