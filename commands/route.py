@@ -5,6 +5,8 @@ Contract page dispatch, `route` and Circuits: the same flags, the same compact J
 
 from __future__ import annotations
 
+import os
+
 from commands.context import Context, emit
 from commands.dispatch.health import HealthFile, adopt, at_given, circuits_in, moment
 from commands.flags import Args, Command, Flag
@@ -44,6 +46,19 @@ def _blocked(error: GatebookError) -> int:
     reply = getattr(error, "reply", None) or {"status": "blocked", "blockers": [str(error)]}
     emit(reply)
     return 4
+
+
+def _blockers(work: Callable[[], object]) -> int:
+    """Do `work`; 0, or 4 with the blocked reply printed, whatever went wrong with a file or a ledger."""
+    try:
+        work()
+    except Usage:
+        raise
+    except GatebookError as error:
+        return _blocked(error)
+    except OSError as error:
+        return _blocked(Refused(f"{os.fsdecode(error.filename or '')}: {error.strerror or error}"))
+    return 0
 
 
 def _part(value: str, name: str) -> str:
@@ -103,22 +118,21 @@ def _recorded(
 
     ledger = file.ledger(create=True)
     assert ledger is not None
-    wrote = False
+    changed = False
 
     def whole(world: World) -> list[Proposal]:
-        nonlocal wrote
-        stated = file.read()
-        imports = adopt(file, stated, world, at)
-        circuits = (stated or {}) if imports else circuits_in(world)
-        proposals = [*imports, *decide(world, circuits)]
-        wrote = bool(proposals)
+        nonlocal changed
+        stated, known = file.read(), circuits_in(world)
+        imports = adopt(file, stated, known, world, at)
+        proposals = [*imports, *decide(world, (stated or {}) if imports else known)]
+        changed = bool(proposals) or (stated is not None and stated != known)  # the latter: it lags
         return proposals
 
     def view() -> None:
         # Under the lock still: the file's order is the events' order. Crash here: the next call writes it.
-        if wrote or file.raw is not None or heals:
+        if changed or heals:
             circuits = circuits_in(World(ledger.store.reader()))
-            if circuits or wrote or file.raw is not None:
+            if circuits or changed or file.raw is not None:
                 file.write(circuits)
 
     submit(ledger, context.origin(), whole, then=view)
@@ -192,12 +206,9 @@ def record_failure(args: Args, context: Context) -> int:
         outcome = (count, until)
         return proposals
 
-    try:
-        _in_health(args, context, at, decide, heals=True)
-    except Usage:
-        raise
-    except GatebookError as error:
-        return _blocked(error)
+    blocked = _blockers(lambda: _in_health(args, context, at, decide, heals=True))
+    if blocked:
+        return blocked
     from projections.times import print_time
 
     emit(
@@ -232,12 +243,9 @@ def record_success(args: Args, context: Context) -> int:
     def decide(world: World | None, circuits: dict[str, Circuit]) -> Sequence[Proposal]:
         return _closed(world, endpoint, at) if endpoint in circuits else []
 
-    try:
-        _in_health(args, context, at, decide, heals=True)
-    except Usage:
-        raise
-    except GatebookError as error:
-        return _blocked(error)
+    blocked = _blockers(lambda: _in_health(args, context, at, decide, heals=True))
+    if blocked:
+        return blocked
     emit({"status": "cleared", "provider": args.provider, "executor": args.executor})
     return 0
 
@@ -251,12 +259,9 @@ def reset(args: Args, context: Context) -> int:
         closed = len(circuits)
         return [proposal for endpoint in sorted(circuits) for proposal in _closed(world, endpoint, at)]
 
-    try:
-        _in_health(args, context, at, decide, heals=True)
-    except Usage:
-        raise
-    except GatebookError as error:
-        return _blocked(error)
+    blocked = _blockers(lambda: _in_health(args, context, at, decide, heals=True))
+    if blocked:
+        return blocked
     emit({"status": "reset", "circuits": closed})
     return 0
 
@@ -316,13 +321,7 @@ def select(args: Args, context: Context) -> int:
     attempted = parse_attempted(args.attempted or "")
     _native(args.native_provider)
     at = moment(args.now)
-    try:
-        emit(select_once(args, context, executors, authors, attempted, at).reply())
-    except Usage:
-        raise
-    except GatebookError as error:
-        return _blocked(error)
-    return 0
+    return _blockers(lambda: emit(select_once(args, context, executors, authors, attempted, at).reply()))
 
 
 def validate(args: Args, _context: Context) -> int:

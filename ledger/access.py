@@ -17,7 +17,7 @@ from ledger import clock, home
 from ledger.canonical import encode
 from ledger.errors import Invalid, Refused, Tampered, Unavailable, Usage
 from ledger.event import Draft, Event, Head, Origin
-from ledger.sqlite import FORMAT, SQLiteStore, connect, create_schema, explain, read_only_refusal
+from ledger.sqlite import FORMAT, SQLiteStore, connect, create_schema, explain, read_only_refusal, write_whole
 from ledger.store import prepare
 
 TYPE_CHECKING = False
@@ -275,7 +275,6 @@ def create_ledger(
     try:
         if os.path.islink(folder) or (os.path.exists(folder) and not os.path.isdir(folder)):
             raise Refused(f"{folder}: a link or a file stands where the ledger's directory would be")
-        _check_not_lost(folder)
         os.makedirs(folder, 0o700, exist_ok=True)
         lock = os.open(
             os.path.join(folder, "ledger.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
@@ -292,61 +291,74 @@ def create_ledger(
     opened = open_ledger(folder, now=now)
     if made:
         opened.adopt_head()
-        home.remember_ledger(opened.id, folder, clock.format_us(now()))
     return opened, made
 
 
 def _check_not_lost(folder: str) -> None:
     """Raise Refused when a ledger that this machine trusts stood here and its database is gone or empty.
 
-    With its whole directory gone, a new ledger may be made; with the rest still here, it was lost.
+    With its whole directory gone, a new ledger may be made; with the rest still here, it was lost (or an
+    attempt to make one died, which leaves `ledger.new`).
     """
-    path = os.path.join(folder, "ledger.db")
-    if not os.path.lexists(os.path.join(folder, "ledger.lock")):
+    if not os.path.lexists(os.path.join(folder, ".gitignore")) or os.path.lexists(
+        os.path.join(folder, "ledger.new")
+    ):
         return
     lost = home.trusted_id(folder)
-    if lost is not None and not (os.path.lexists(path) and os.path.getsize(path)):
+    if lost is not None:
         raise Refused(
-            f"{path}: is missing or empty, and ledger {lost} stood here: restore a backup, "
+            f"{folder}/ledger.db: is missing or empty, and ledger {lost} stood here: restore a backup, "
             f"or move {folder} away to begin a new ledger"
         )
 
 
-def _create_database(folder: str, origin: Origin, extra: dict[str, object], now: Callable[[], int]) -> bool:
-    path = os.path.join(folder, "ledger.db")
-    if os.path.exists(path) and os.path.getsize(path):
+def _remove(*paths: str) -> None:
+    for path in paths:
         try:
-            probe = connect(path)
-            try:
-                if probe.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
-                    return False
-            finally:
-                probe.close()
-        except apsw.Error as error:
-            raise explain(error, path) from None
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+
+
+def _create_database(folder: str, origin: Origin, extra: dict[str, object], now: Callable[[], int]) -> bool:
+    """Make the database whole under another name, then give it its own: nobody opens half a ledger."""
+    path = os.path.join(folder, "ledger.db")
+    if os.path.islink(path):
+        raise Refused(f"{path}: a link stands where the ledger's file would be")
+    if os.path.exists(path) and os.path.getsize(path):
+        return False  # whatever it is, opening says so
+    _check_not_lost(folder)
+    new = os.path.join(folder, "ledger.new")
+    _remove(new, f"{new}-wal", f"{new}-shm", f"{new}-journal")  # of an attempt that died
     before = os.umask(0o077)
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
-        ignore = os.path.join(folder, ".gitignore")
-        if not os.path.lexists(ignore):
-            handle = os.open(ignore, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            os.write(handle, GITIGNORE)
-            os.close(handle)
         try:
-            connection = connect(path, create=True)
+            connection = connect(new, create=True)
             try:
-                connection.execute("PRAGMA journal_mode=WAL")
+                ignore = os.path.join(folder, ".gitignore")
+                if not os.path.lexists(ignore):
+                    write_whole(ignore, GITIGNORE)
                 connection.execute("BEGIN IMMEDIATE")
                 create_schema(connection)
-                _write_genesis(connection, origin, extra, now)
-                # Crash before this line: an empty file that the next `init` fills; keys of no ledger, never used.
+                genesis = _write_genesis(connection, origin, extra, now)
                 connection.execute("COMMIT")
+                connection.execute("PRAGMA journal_mode=WAL").fetchall()
             finally:
                 connection.close()
         except apsw.Error as error:
             raise explain(error, path) from None
+        # A log of a database that is gone would be replayed into this one.
+        _remove(f"{path}-wal", f"{path}-shm", f"{new}-wal", f"{new}-shm")
         # What stood here before (a rubric, say) may have been made under a looser umask; a ledger is private.
         os.chmod(folder, 0o700)
+        home.remember_ledger(ledger_id_of(genesis.envelope), folder, clock.format_us(now()))
+        # Crash before this line: no ledger, and keys of none, never used. After it: a ledger, and trusted.
+        os.rename(new, path)
+        handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
     finally:
         os.umask(before)
     return True
@@ -369,12 +381,13 @@ def make_genesis(origin: Origin, extra: dict[str, object], now: Callable[[], int
 
 def _write_genesis(
     connection: apsw.Connection, origin: Origin, extra: dict[str, object], now: Callable[[], int]
-) -> None:
+) -> Event:
     event = make_genesis(origin, extra, now)
     connection.execute(
         "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
         (1, event.envelope, event.data, None, None, event.hash),
     )
+    return event
 
 
 class _Nothing:
