@@ -229,7 +229,8 @@ NAMED: dict[str, Query] = {
         "whose content was erased, what kind of event it was, when and by whom",
         """
         SELECT r.seq AS redaction, r.recorded_at AS erased_at, r.actor, e.seq AS event, e.type, e.stream, e.recorded_at
-        FROM events r, json_each(r.data, '$.events') j JOIN events e ON e.seq = j.value
+        FROM events r JOIN events e ON e.redacted AND instr(
+            ',' || trim(json_extract(r.data, '$.events'), '[]') || ',', ',' || e.seq || ',')
         WHERE r.type = 'ledger.redacted' ORDER BY r.seq, e.seq
         """,
         example="gatebook query redactions",

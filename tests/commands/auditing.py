@@ -67,6 +67,14 @@ class Cli:
             file.write(text)
         return path
 
+    def plain(self, statement: str) -> list[tuple]:
+        """Rows of a statement; the ledger stays as it is."""
+        connection = sqlite3.connect(self.database, isolation_level=None)
+        try:
+            return connection.execute(statement).fetchall()
+        finally:
+            connection.close()
+
     def sql(self, *statements: str) -> list[tuple]:
         """Whoever can write the file: no trigger stops them."""
         connection = sqlite3.connect(self.database, isolation_level=None)

@@ -54,7 +54,7 @@ class Log:
             "test",
             correlation,
             None,
-            json.dumps(data or {}),
+            json.dumps(data or {}, separators=(",", ":")),
             0,
             content is not None,
             "",
@@ -285,6 +285,19 @@ def test_redactions_name_each_event(told):
         (redaction, told.run["approved"], "plan.approved"),
         (redaction, told.run["result1"], "result.recorded"),
     ]
+
+
+def test_each_answers_on_the_command_line(cli):
+    import json
+
+    stories.plan_run(cli)
+    stories.review(cli)
+    stories.dispatch(cli)
+    listed = cli.ok("query", "--list")
+    for name, query in NAMED.items():
+        assert name in listed
+        assert isinstance(json.loads(cli.ok("query", name, "--format", "json")), list)
+        assert cli(*query.example.split()[1:])[0] == 0
 
 
 def test_takeovers_are_listed(told):
