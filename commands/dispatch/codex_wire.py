@@ -8,7 +8,7 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 MAX_LINE = 32 * 1024 * 1024
 GRACE = 10.0  # seconds in which an interrupted turn may still end by itself
@@ -32,9 +32,18 @@ def binary() -> str:
 
 
 class Server:
-    """A running `codex app-server`, in a session of its own; `close` ends it and everything it started."""
+    """A running server that speaks JSON lines, in a session of its own; `close` ends it and everything it started.
 
-    def __init__(self, timeout: float, actor: str = "") -> None:
+    `argv` is `codex app-server` unless another is given; `extra` stands in every message (MCP wants `jsonrpc`).
+    """
+
+    def __init__(
+        self,
+        timeout: float,
+        actor: str = "",
+        argv: Sequence[str] = (),
+        extra: dict[str, object] | None = None,
+    ) -> None:
         """Start it, as `actor` for what it may write itself; every wait for it ends `timeout` seconds from now. FileNotFoundError or OSError when it cannot start."""
         import subprocess
 
@@ -42,8 +51,9 @@ class Server:
         self._buffer = b""
         self._pending: list[dict[str, object]] = []
         self._number = 0
+        self._extra = extra or {}
         self._child = subprocess.Popen(
-            [binary(), "app-server"],
+            list(argv) or [binary(), "app-server"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # never read: it may hold anything
@@ -61,7 +71,7 @@ class Server:
         """One message, whole; WireError when the server does not take it."""
         from ledger.canonical import encode
 
-        data = encode(message) + b"\n"
+        data = encode({**self._extra, **message}) + b"\n"
         pipe = _pipe(self._child.stdin)
         os.set_blocking(pipe, False)
         while data:

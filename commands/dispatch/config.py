@@ -29,7 +29,7 @@ class NativeConfig(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class MemoryConfig(Struct, forbid_unknown_fields=True, frozen=True):
-    """An MCP server over stdio, and the tools of its that recall and capture text."""
+    """An MCP server over stdio, and its tools: recall takes `query` and `scope`, capture `text` and `scope`."""
 
     command: Argv
     recall_tool: str

@@ -11,6 +11,7 @@ import os
 
 from commands.context import Context, emit
 from commands.dispatch.executors import Executor, Job
+from commands.dispatch.memory import memory_of
 from commands.dispatch.preflight import Stop
 from commands.dispatch.request import Malformed, identity, read_request
 from commands.dispatch.result import EXIT_CODES, result_of
@@ -43,7 +44,7 @@ def run(args: Args, context: Context) -> int:
         document, raw = read_request(args.request)
         with _Alone(ledger.folder, identity(document)):
             work = open_request(ledger, context.origin(), document, raw)
-            reply = _Loop(work, chooser, args).go()
+            reply = _Loop(work, chooser, args, context).go()
     except Malformed as error:
         reply = block(context, document, raw, args.request, Stop("malformed", str(error)), error.route)
     except Stop as stop:
@@ -102,12 +103,12 @@ class _Alone:
 class _Loop:
     """One run of one request."""
 
-    def __init__(self, work: Work, chooser: Chooser, args: Args) -> None:
+    def __init__(self, work: Work, chooser: Chooser, args: Args, context: Context) -> None:
         self.work = work
         self.chooser = chooser
         self.timeout = DEFAULT_TIMEOUT if args.timeout is None else args.timeout
         self.seam_timeout = DEFAULT_SEAM_TIMEOUT if args.seam_timeout is None else args.seam_timeout
-        self.recalled = ""
+        self._context = context
 
     def go(self) -> dict[str, Any]:
         """The complete result, or what awaits the native runtime."""
@@ -137,7 +138,7 @@ class _Loop:
         else:
             row, endpoint, current = *chosen, False
         executor = self.chooser.executor_of(endpoint)
-        packet = self.work.packet(row, recalled=self.recalled)
+        packet = self.work.packet(row, recalled=memory_of(self.work, self._context).recalled())
         if executor.interactive or current:
             return self._awaiting(row, packet, current=current)
         self._dispatch(executor, row, endpoint, packet)
@@ -186,7 +187,15 @@ class _Loop:
     def _prove(self, state: State) -> dict[str, Any]:
         if not state.verified_seq:
             self.work.verified(self.seam_timeout)
-        return self.work.concluded("accepted" if self.work.state.proven else "failed")
+        if not self.work.state.proven:
+            return self.work.concluded("failed")
+        return self._accept()
+
+    def _accept(self) -> dict[str, Any]:
+        memory = memory_of(self.work, self._context)
+        result = self.work.concluded("accepted", project=memory.project())
+        memory.capture()
+        return result
 
 
 class _Unended(Stop):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from commands.context import Context, emit
+from commands.dispatch.memory import memory_of
 from commands.dispatch.preflight import Stop
 from commands.dispatch.request import Malformed, identity, read_request
 from commands.dispatch.result import EXIT_CODES
@@ -119,7 +120,7 @@ def attempt(args: Args, context: Context) -> int:
         )
     name, _, effort = chosen.candidate.rpartition("@")
     row = Row(name, effort, chosen.provider, None, None)
-    packet = work.packet(row)
+    packet = work.packet(row, recalled=memory_of(work, context).recalled())
     data = work.attempted(row, packet, args.worker or "", args.sandbox or "")
     emit(
         {
@@ -222,7 +223,9 @@ def conclude(args: Args, context: Context) -> int:
         emit(_abandon(record, args.reason))
         return EXIT_CODES[status]
     work = find_work(ledger, origin, args.id)
-    emit(work.concluded(status, [args.reason] if args.reason else None))
+    memory = memory_of(work, context)
+    emit(work.concluded(status, [args.reason] if args.reason else None, memory.project()))
+    memory.capture()
     return EXIT_CODES[status]
 
 

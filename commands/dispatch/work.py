@@ -298,12 +298,14 @@ class Work(Record):
             reasons += [_why_unproven(check) for check in self.evidence(state).checks]
         return reasons
 
-    def concluded(self, status: str, blockers: list[str] | None = None) -> dict[str, Any]:
-        """Record the end of this run; returns the complete result."""
+    def concluded(self, status: str, blockers: list[str] | None = None, project: str = "") -> dict[str, Any]:
+        """Record the end of this run; returns the complete result. `project`: memory's, when it is used."""
         state = self.state
+        evidence = self.evidence(state)
+        evidence.project = project
         found = result_of(
             status, [] if status == "accepted" else [*self.why(state), *(blockers or [])], requested=self.request.route, state=state,
-            evidence=self.evidence(state), elapsed=self.elapsed(state),
+            evidence=evidence, elapsed=self.elapsed(state),
         )  # fmt: skip
         self.add("dispatch.concluded", Concluded(status, len(state.attempts)), found)
         return found

@@ -59,4 +59,4 @@ def test_every_command_of_the_page_does_what_the_page_shows(tmp_path):
         elif kind == "ndjson":
             shown, real = ([json.loads(line) for line in lines.splitlines()] for lines in (text, answer))
             assert holds(shown, real), answer
-    assert {kind for kind, _ in found} == {"sh", "json", "ndjson"}
+    assert {kind for kind, _ in found} == {"sh", "json", "ndjson", "toml"}
