@@ -23,11 +23,16 @@ if TYPE_CHECKING:
 _DRAFT_LIMIT = 64 << 20
 
 
-def valid_results(run: Run, world: World, documents: Documents, state: State) -> dict[str, dict[str, Any]]:
-    """Every item's result, valid as it lies there now; `Refused` naming the first that is missing or broken."""
+def valid_results(
+    run: Run, world: World, documents: Documents, state: State, waiting: str = ""
+) -> dict[str, dict[str, Any]]:
+    """Every item's result, valid as it lies there now; `Refused` naming the first that is missing or broken.
+
+    `waiting` is a key whose result lies there and is not recorded yet, for callers that only look.
+    """
     found: dict[str, dict[str, Any]] = {}
     for item in state.items:
-        if item.key not in state.results:
+        if item.key not in state.results and item.key != waiting:
             raise Refused(
                 f"item {item.index} ({item.key}) has no result; run `gatebook run next` or `run execute`, or `run pause`"
             )

@@ -1,48 +1,49 @@
-"""The Stop guard: a session that owns an unfinished run is asked once not to stop (contract: `guard stop`)."""
+"""The Stop guard: a session that owns an unfinished run is asked once not to stop (contract: `guard stop`).
+
+An agent's every stop passes here, so what only an owner needs is imported only when an owner is found.
+"""
 
 from __future__ import annotations
 
-from commands.plan_runs import markers
-from commands.plan_runs.closing import valid_results
-from commands.plan_runs.run_folder import is_day, run_folder
-from commands.plan_runs.run_ledger import Run, read_documents, require_owner
-from ledger.errors import Conflict, GatebookError
+import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from commands.context import Context
     from ledger.access import Ledger
+    from ledger.event import Event
 
 _CLAIMS_LOOKED_AT = 200
 
 
 def owned_runs(ledger: Ledger, session: str) -> list[str]:
     """The run directories that this session holds by the log, newest claim first."""
+    from ledger.canonical import load
+
+    reader = ledger.store.reader()
+    newest: dict[str, Event] = {}
+    for event in reader.of_type("marker.claimed", _CLAIMS_LOOKED_AT):
+        newest.setdefault(event.stream, event)
+    mine = [event for event in newest.values() if load(event.data)["session_id"] == session]
+    if not mine:
+        return []
     from projections.engine import World
 
-    world = World(ledger.store.reader())
+    world = World(reader)
     found: list[str] = []
-    seen: set[str] = set()
-    for event in world.reader.of_type("marker.claimed", _CLAIMS_LOOKED_AT):
-        if event.stream in seen:
-            continue
-        seen.add(event.stream)
+    for event in mine:
         claim = world.state(event.stream).claim
-        if (
-            claim is None
-            or claim.session_id != session
-            or claim.seq < world.void_before
-            or event.content is None
-        ):
-            continue
-        runs = event.content.decode("utf-8", "surrogateescape")
-        found.append(f"{runs}/{event.stream.partition('-')[2]}")
+        if claim is not None and claim.seq == event.seq >= world.void_before and event.content is not None:
+            runs = event.content.decode("utf-8", "surrogateescape")
+            found.append(f"{runs}/{event.stream.partition('-')[2]}")
     return found
 
 
 def marked_runs(runs: str, session: str) -> list[str]:
     """The run directories below `runs` whose marker names this session, whoever made it."""
-    import os
+    from commands.plan_runs import markers
+    from commands.plan_runs.run_folder import is_day
+    from ledger.errors import GatebookError
 
     found = []
     for name in sorted(os.listdir(runs)):
@@ -70,13 +71,18 @@ def reason_to_go_on(context: Context, session: str, runs: str | None) -> str | N
 
 
 def _unfinished(context: Context, path: str, session: str) -> str | None:
+    from commands.plan_runs.closing import valid_results
+    from commands.plan_runs.handing_off import valid_open_result
+    from commands.plan_runs.run_ledger import Run, read_documents, require_owner
+    from ledger.errors import Conflict, GatebookError
+
     try:
-        run_folder(path)
         run = Run(context, path, session=session)
         documents = read_documents(run.folder)
         world = run.look()
         state, _ = require_owner(run, world, documents)
-        valid_results(run, world, documents, state)
+        waiting = valid_open_result(run, world, documents, state)
+        valid_results(run, world, documents, state, waiting)
     except Conflict:
         return None
     except GatebookError as error:

@@ -136,7 +136,7 @@ def accept_open(run: Run, *, missing_is: str) -> Step:
         stream = run.stream(world.reader)
         rule = ""
         try:
-            found = _fresh(run, world, documents, state, item)
+            found = fresh_result(run, world, documents, state, item)
         except ResultRuleError as error:
             step.fault, rule = str(error), error.rule
             if missing_is == "waiting":
@@ -156,7 +156,18 @@ def accept_open(run: Run, *, missing_is: str) -> Step:
     return step
 
 
-def _fresh(run: Run, world: World, documents: Documents, state: State, item: Item) -> Found:
+def valid_open_result(run: Run, world: World, documents: Documents, state: State) -> str:
+    """The key of the open hand-off when its valid result lies there and only waits to be recorded, else ``."""
+    if state.open is None:
+        return ""
+    try:
+        fresh_result(run, world, documents, state, state.items[state.open.index - 1])
+    except ResultRuleError:
+        return ""
+    return state.open.key
+
+
+def fresh_result(run: Run, world: World, documents: Documents, state: State, item: Item) -> Found:
     """The open hand-off's own result; `ResultRuleError` for none, a broken one, or one of before."""
     found = look_at(run, world, documents, item)
     if found is None:

@@ -230,6 +230,10 @@ def test_the_guard_blocks_the_owner_once_until_every_result_is_valid(house):
     assert "prepare-results" in answer["reason"]
     house.ok("run", "prepare-results")
     assert "item 1" in hook(house, asked)[0]["reason"]
+    house.ok("run", "next")
+    house.put(1, SKIP)
+    assert hook(house, asked)[0] == {}
+    house.result(1).unlink()
     assert hook(house, {**asked, "stop_hook_active": True})[0] == {}
     assert hook(house, {**asked, "session_id": "s2"})[0] == {}
     house.ok("run", "execute", "--handoff", house.script())
