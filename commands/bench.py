@@ -231,7 +231,10 @@ def audits(folder: str, events: int) -> Iterator[Row]:
 
     ledger = fill(os.path.join(folder, "audits"), events)
     count = ledger.store.head().seq
-    scans, single, double, replays = [], [], [], []
+    scans: list[float] = []
+    single: list[float] = []
+    double: list[float] = []
+    replays: list[float] = []
     for _ in range(3):
         scans.append(_scan(ledger))
         for jobs, found in ((1, single), (2, double)):
@@ -306,10 +309,23 @@ def contention(folder: str, env: dict[str, str], processes: int, each: int) -> I
     ledger.close()
 
 
+def _compile() -> None:
+    """Byte code as pip leaves it: an editable install under PYTHONDONTWRITEBYTECODE would compile at every start."""
+    import compileall
+
+    import commands
+    import ledger
+    import projections
+
+    for package in (ledger, projections, commands):
+        compileall.compile_dir(package.__path__[0], quiet=2)
+
+
 def measure(
     *, events: int = 100_000, rounds: int = 15, transactions: int = 400, writers: int = 16
 ) -> Iterator[Row]:
     """All rows, in a scratch directory that is removed."""
+    _compile()
     folder = tempfile.mkdtemp(prefix="gatebook-bench-", dir=os.environ.get("GATEBOOK_BENCH_DIR"))
     before = {name: os.environ.get(name) for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME")}
     os.environ["XDG_STATE_HOME"] = os.path.join(folder, "state")

@@ -7,8 +7,9 @@ import shutil
 import stat
 
 from commands.context import Context, emit, say
+from commands.findings import Finding
 from commands.flags import Args, Command, Flag
-from ledger.errors import GatebookError, Usage
+from ledger.errors import GatebookError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,22 +20,6 @@ if TYPE_CHECKING:
 LOW_SPACE = 64 * 1024 * 1024
 GAP_HOURS = 24
 RECENT = 10_000
-
-
-class Finding:
-    """One check: its name, `ok`, `note` or `problem`, what was found, and how to mend it."""
-
-    __slots__ = ("found", "level", "mend", "name")
-
-    def __init__(self, name: str, level: str, found: str, mend: str = "") -> None:
-        self.name = name
-        self.level = level
-        self.found = found
-        self.mend = mend
-
-    def as_json(self) -> dict[str, str]:
-        """For `--json`."""
-        return {"check": self.name, "level": self.level, "found": self.found, "mend": self.mend}
 
 
 def _permissions(ledger: Ledger) -> Iterator[Finding]:
@@ -280,10 +265,8 @@ def _artifacts(ledger: Ledger) -> Iterator[Finding]:
 
 
 def _hooks() -> Iterator[Finding]:
-    try:
-        from commands.hooks import installed
-    except ModuleNotFoundError:
-        return
+    from commands.hooks import installed
+
     for agent, where in installed().items():
         yield Finding(
             "hooks",
@@ -304,29 +287,25 @@ def examine(ledger: Ledger) -> list[Finding]:
             found.append(Finding(check.__name__.strip("_"), "problem", str(error)))
     found += _files(ledger)
     found += _hooks()
-    if ledger.path.startswith("nats://") or hasattr(ledger.store, "replica"):
+    if hasattr(ledger.store, "stream"):
         from commands.fleet_checks import check_fleet
 
-        found += [Finding(*item) for item in check_fleet(ledger)]
+        found += check_fleet(ledger)
     return found
 
 
 def _files(ledger: Ledger) -> list[Finding]:
     """Shared files against the log, as the kinds of work know them."""
-    try:
-        from commands.shared_files import check_files
-    except ModuleNotFoundError:
-        return []
+    from commands.shared_files import check_files
+
     return [Finding(*item) for item in check_files(ledger)]
 
 
 def run(args: Args, context: Context) -> int:
     """Check, print, and exit 1 when there is a problem."""
     if args.adopt is not None:
-        try:
-            from commands.shared_files import adopt
-        except ModuleNotFoundError:
-            raise Usage("--adopt: no shared files are known yet") from None
+        from commands.shared_files import adopt
+
         emit(adopt(context.ledger(), args.adopt, context.origin()))
         return 0
     ledger = context.ledger()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from commands.findings import NOTE, OK, PROBLEM, Finding
 from commands.sync import fleet_store
 from ledger.canonical import load
 from ledger.errors import GatebookError
@@ -15,23 +16,6 @@ if TYPE_CHECKING:
     from ledger.replica import FleetStore
 
 MONITOR_PORT = 8222
-OK, WARNING, WRONG = "ok", "warning", "wrong"
-
-
-class Finding:
-    """One thing looked at: its level (ok, warning, wrong), what was found, and how to mend it."""
-
-    __slots__ = ("check", "found", "level", "mend")
-
-    def __init__(self, check: str, level: str, found: str, mend: str = "") -> None:
-        self.check = check
-        self.level = level
-        self.found = found
-        self.mend = mend
-
-    def as_json(self) -> dict[str, object]:
-        """`{"check","level","found","mend"}`."""
-        return {"check": self.check, "level": self.level, "found": self.found, "mend": self.mend}
 
 
 def check_fleet(ledger: Ledger) -> list[Finding]:
@@ -46,10 +30,10 @@ def check_fleet(ledger: Ledger) -> list[Finding]:
             store.follow()
         info = store.stream.info()
     except NoStream:
-        return [Finding("fleet", WRONG, f"there is no stream {store.stream.name}", "see `gatebook sync`")]
+        return [Finding("fleet", PROBLEM, f"there is no stream {store.stream.name}", "see `gatebook sync`")]
     except GatebookError as error:
         mend = "reading goes on from the replica; writing is refused until the cluster answers"
-        return [Finding("fleet", WRONG, str(error), mend)]
+        return [Finding("fleet", PROBLEM, str(error), mend)]
     return [
         _replication(info),
         *_stream(store, info),
@@ -74,14 +58,14 @@ def _replication(info: dict[str, object]) -> Finding:
     if not isinstance(replicas, int) or replicas < 3:
         return Finding(
             "replicas",
-            WARNING,
+            NOTE,
             f"R{replicas}: one server holds every event; its disk is the ledger",
             "on a cluster of three: `nats stream edit NAME --replicas 3` and the same for OBJ_NAME, by an administrator",
         )
     late = [str(peer.get("name")) for peer in peers if not peer.get("current") or peer.get("offline")]
     if late:
         return Finding(
-            "replicas", WARNING, f"R{replicas}, not current: {', '.join(late)}", "look at those servers"
+            "replicas", NOTE, f"R{replicas}, not current: {', '.join(late)}", "look at those servers"
         )
     return Finding("replicas", OK, f"R{replicas}, all current (replicated)")
 
@@ -103,7 +87,7 @@ def _stream(store: FleetStore, info: dict[str, object]) -> list[Finding]:
     ]
     found = wrong + [f"{name} is set" for name in extra]
     findings = [
-        Finding("stream", WRONG, "; ".join(found), "an administrator sets it as docs/fleet.md says")
+        Finding("stream", PROBLEM, "; ".join(found), "an administrator sets it as docs/fleet.md says")
         if found
         else Finding("stream", OK, "keeps every message, in file storage, without deletion or purge")
     ]
@@ -111,7 +95,7 @@ def _stream(store: FleetStore, info: dict[str, object]) -> list[Finding]:
     first = state.get("first_seq")
     if removed or (isinstance(first, int) and first > 1):
         findings.append(
-            Finding("stream", WRONG, "messages were taken out of it (verdict gap)", "see `gatebook sync`")
+            Finding("stream", PROBLEM, "messages were taken out of it (verdict gap)", "see `gatebook sync`")
         )
     return findings
 
@@ -121,7 +105,7 @@ def _voids(store: FleetStore) -> Finding:
         return Finding("void messages", OK, "none")
     return Finding(
         "void messages",
-        WARNING,
+        NOTE,
         f"{store.voids} messages in the stream are no extension of the chain and count for nothing",
         f"find out who publishes to {store.stream.subject.decode()} besides gatebook",
     )
@@ -131,7 +115,7 @@ def _memory(ledger: Ledger) -> Finding:
     try:
         ledger.check_memory(ledger.store.reader())
     except GatebookError as error:
-        return Finding("head memory", WRONG, str(error))
+        return Finding("head memory", PROBLEM, str(error))
     return Finding(
         "head memory", OK, f"the cluster has all that this machine saw, up to {ledger.store.head().seq}"
     )
@@ -164,7 +148,7 @@ def _flushing(store: FleetStore) -> list[Finding]:
             findings.append(
                 Finding(
                     "flushing",
-                    WRONG,
+                    PROBLEM,
                     f"{name}: sync_interval is {_seconds(config.get('sync_interval'))}, so a power failure can lose "
                     "acknowledged events",
                     "in the server's configuration: jetstream { sync_interval: always }",
@@ -174,7 +158,7 @@ def _flushing(store: FleetStore) -> list[Finding]:
         findings.append(
             Finding(
                 "flushing",
-                WARNING,
+                NOTE,
                 f"not seen: {', '.join(blind)} does not answer, so whether acknowledged events survive a power "
                 "failure is not known",
                 "ask the administrator for `sync_interval: always`, or name the monitoring ports: "
@@ -215,7 +199,7 @@ def _permissions(store: FleetStore) -> list[Finding]:
         return [
             Finding(
                 "permissions",
-                WARNING,
+                NOTE,
                 "not seen: this user may not ask $SYS.REQ.USER.INFO",
                 "docs/fleet.md lists them",
             )
@@ -242,7 +226,7 @@ def _permissions(store: FleetStore) -> list[Finding]:
         findings.append(
             Finding(
                 "permissions",
-                WARNING,
+                NOTE,
                 f"this user may also administer the stream ({administers[0]}): it could delete or replace the ledger; "
                 "every replica that had it would see that, but it should not be possible",
                 "give writers only the subjects that docs/fleet.md lists",
@@ -265,16 +249,16 @@ def _bucket(store: FleetStore) -> list[Finding]:
     except NoStream:
         return [
             Finding(
-                "contents", WRONG, f"there is no bucket {store.objects.bucket}", "`gatebook init` makes it"
+                "contents", PROBLEM, f"there is no bucket {store.objects.bucket}", "`gatebook init` makes it"
             )
         ]
     except GatebookError as error:
-        return [Finding("contents", WARNING, f"not seen: {error}")]
+        return [Finding("contents", NOTE, f"not seen: {error}")]
     if left:
         return [
             Finding(
                 "contents",
-                WRONG,
+                PROBLEM,
                 f"{len(left)} erased contents are still in the bucket",
                 "`gatebook sync` on a machine that may write, with its replica moved away",
             )
@@ -293,5 +277,5 @@ def _secrets(store: FleetStore) -> list[Finding]:
     if not loose:
         return []
     return [
-        Finding("credentials", WRONG, f"others can read {', '.join(loose)}", f"chmod 600 {' '.join(loose)}")
+        Finding("credentials", PROBLEM, f"others can read {', '.join(loose)}", f"chmod 600 {' '.join(loose)}")
     ]

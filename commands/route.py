@@ -76,7 +76,7 @@ def _native(value: str) -> str:
     return value
 
 
-def _in_health(
+def in_health(
     args: Args,
     context: Context,
     at: int,
@@ -138,7 +138,7 @@ def _recorded(
     submit(ledger, context.origin(), whole, then=view)
 
 
-def _opened(
+def opened(
     world: World | None,
     circuits: dict[str, Circuit],
     endpoint: str,
@@ -146,6 +146,7 @@ def _opened(
     at: int,
     retry_at: int | None,
 ) -> tuple[int, int, list[Proposal]]:
+    """(failure count, unavailable until in us, the proposal that opens `endpoint`'s circuit) for a failure at `at`."""
     from projections.engine import Proposal  # before the circuit, so that msgspec comes the short way
 
     # isort: split
@@ -202,11 +203,11 @@ def record_failure(args: Args, context: Context) -> int:
 
     def decide(world: World | None, circuits: dict[str, Circuit]) -> Sequence[Proposal]:
         nonlocal outcome
-        count, until, proposals = _opened(world, circuits, endpoint, args.reason, at, retry_at)
+        count, until, proposals = opened(world, circuits, endpoint, args.reason, at, retry_at)
         outcome = (count, until)
         return proposals
 
-    blocked = _blockers(lambda: _in_health(args, context, at, decide, heals=True))
+    blocked = _blockers(lambda: in_health(args, context, at, decide, heals=True))
     if blocked:
         return blocked
     from projections.times import print_time
@@ -224,7 +225,8 @@ def record_failure(args: Args, context: Context) -> int:
     return 0
 
 
-def _closed(world: World | None, endpoint: str, at: int) -> list[Proposal]:
+def closed(world: World | None, endpoint: str, at: int) -> list[Proposal]:
+    """The proposal that closes `endpoint`'s circuit at `at`."""
     from projections.circuit import Closed
     from projections.engine import Proposal
     from projections.times import print_time
@@ -241,9 +243,9 @@ def record_success(args: Args, context: Context) -> int:
     endpoint, at = _endpoint(args), moment(args.now)
 
     def decide(world: World | None, circuits: dict[str, Circuit]) -> Sequence[Proposal]:
-        return _closed(world, endpoint, at) if endpoint in circuits else []
+        return closed(world, endpoint, at) if endpoint in circuits else []
 
-    blocked = _blockers(lambda: _in_health(args, context, at, decide, heals=True))
+    blocked = _blockers(lambda: in_health(args, context, at, decide, heals=True))
     if blocked:
         return blocked
     emit({"status": "cleared", "provider": args.provider, "executor": args.executor})
@@ -252,17 +254,17 @@ def record_success(args: Args, context: Context) -> int:
 
 def reset(args: Args, context: Context) -> int:
     """`route reset`: every circuit of the state file closes; the log keeps that they were there."""
-    at, closed = moment(args.now), 0
+    at, count = moment(args.now), 0
 
     def decide(world: World | None, circuits: dict[str, Circuit]) -> Sequence[Proposal]:
-        nonlocal closed
-        closed = len(circuits)
-        return [proposal for endpoint in sorted(circuits) for proposal in _closed(world, endpoint, at)]
+        nonlocal count
+        count = len(circuits)
+        return [proposal for endpoint in sorted(circuits) for proposal in closed(world, endpoint, at)]
 
-    blocked = _blockers(lambda: _in_health(args, context, at, decide, heals=True))
+    blocked = _blockers(lambda: in_health(args, context, at, decide, heals=True))
     if blocked:
         return blocked
-    emit({"status": "reset", "circuits": closed})
+    emit({"status": "reset", "circuits": count})
     return 0
 
 
@@ -307,7 +309,7 @@ def select_once(
             )
         ]
 
-    _in_health(args, context, at, decide, heals=False)
+    in_health(args, context, at, decide, heals=False)
     assert chosen is not None
     return chosen
 

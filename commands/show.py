@@ -7,7 +7,7 @@ import sys
 from commands.context import Context, emit, say
 from commands.eventlines import line, whole
 from commands.flags import Args, Command, Flag, Word
-from ledger.errors import Invalid
+from ledger.errors import GatebookError, Invalid
 from ledger.event import Event
 from ledger.sqlite import COLUMNS
 
@@ -85,12 +85,16 @@ def run(args: Args, context: Context) -> int:
     """Print one event with its causes and effects."""
     ledger = context.ledger()
     event = find(ledger, args.seq)
-    before, after = causes(ledger, event), effects(ledger, event)
+    before = causes(ledger, event)
+    try:
+        after, unseen = effects(ledger, event), ""
+    except (GatebookError, OSError) as error:
+        after, unseen = [], f"not known here, the views cannot be written ({error})"
     promise = promise_of(ledger, event)
     if args.json:
         shown = whole(event, ledger.store)
         shown["causes"] = [cause.seq for cause in before]
-        shown["effects"] = [effect.seq for effect in after]
+        shown["effects"] = None if unseen else [effect.seq for effect in after]
         shown["promise"] = promise
         emit(shown)
         return 0
@@ -102,6 +106,8 @@ def run(args: Args, context: Context) -> int:
             text = dumps(value)
         say(f"{name:<16} {text}")
     say(f"{'promise':<16} {promise}")
+    if unseen:
+        say(f"{'effects':<16} {unseen}")
     for title, events in (("caused by", before), ("effects", after)):
         if events:
             say(f"{title}:")

@@ -209,6 +209,8 @@ def query(args: Args, context: Context) -> int:
     with open_views(context.ledger()) as database:
         connection = database.conn
         connection.execute("PRAGMA query_only=ON")
+        # json_each and json_tree are made as virtual tables when first used, which the authorizer would deny.
+        connection.execute("SELECT 1 FROM json_each('[]') UNION SELECT 1 FROM json_tree('[]')").fetchall()
         connection.set_authorizer(_allowed)
         try:
             cursor = connection.execute(sql, values)

@@ -37,7 +37,7 @@ _WRITERS: dict[str, dict[str, str]] = {
         "circuit.opened": "route record-failure",
         "circuit.probed": "route select",
         "circuit.closed": "route record-success",
-        "circuit.imported": "route",
+        "circuit.imported": "route record-failure",
     },
     "run": {
         "plan.proposed": "plan record",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ledger.access import ledger_id_of
 from ledger.errors import Invalid, Tampered
 from ledger.sqlite import SQLiteStore
 from ledger.verify import Report, Wrong, verify
@@ -22,7 +23,11 @@ if TYPE_CHECKING:
     from ledger.sqlite import Row
     from ledger.verify import Envelope
 
-EPOCH_SECONDS = 1_000_000
+SECOND = 1_000_000
+# Types that may carry an SSH signature, which replay verifies again (projections.authority).
+SIGNED = frozenset(
+    ("plan.approved", "receipt.issued", "drift.accepted", "dispatch.approved", "authority.changed")
+)
 
 
 class Replay:
@@ -34,6 +39,7 @@ class Replay:
         self.law = Law(self._state)
         self.admitted = 0
         self.open_events = 0
+        self._ledger_id = ""
         self._modules: dict[str, Any] = {}
         self._snapshots: dict[tuple[str, int], tuple[str, bytes]] = {}
         for stream, version, fold, state in store.query("SELECT stream, version, fold, state FROM snapshots"):
@@ -81,6 +87,8 @@ class Replay:
             state = module.initial(stream)
         try:
             module.admit(state, fact, self.law)
+            if name in SIGNED:
+                self._check_signature(fact)
         except Unlawful as error:
             raise Wrong(
                 "not-lawful", envelope.seq, name, "what the admission of its aggregate allows", str(error)
@@ -103,6 +111,26 @@ class Replay:
                 "another state",
             )
 
+    def _check_signature(self, fact: Fact) -> None:
+        from ledger.errors import Refused
+        from projections.authority import check_fact
+
+        if not self._ledger_id:
+            genesis = self._store.reader().event(1)
+            self._ledger_id = ledger_id_of(genesis.envelope) if genesis is not None else ""
+        try:
+            check_fact(fact, self._state("ledger"), self._ledger_id)
+        except Unlawful:
+            raise
+        except Refused as error:
+            raise Wrong(
+                "not-lawful",
+                fact.seq,
+                "signature",
+                "one that a listed signer made over this event",
+                str(error),
+            ) from None
+
     def _fact(self, envelope: Envelope, row: Row) -> Fact:
         try:
             data = decode(envelope.type, envelope.v, row[2], envelope.seq)
@@ -116,7 +144,7 @@ class Replay:
 
             content = self._store.artifact(Event(*row))
         moment = envelope.recorded_at
-        clock = int(moment.timestamp()) * EPOCH_SECONDS + moment.microsecond - envelope.clock_behind
+        clock = int(moment.timestamp()) * SECOND + moment.microsecond - envelope.clock_behind
         return Fact(
             envelope.seq, envelope.stream, envelope.version, envelope.type, data, clock, envelope.actor, envelope.via,
             envelope.correlation, envelope.causation, content, envelope.content_digest,

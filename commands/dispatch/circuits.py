@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from commands.context import Context
 from commands.dispatch.health import HealthFile, moment
-from commands.route import _closed, _in_health, _opened
+from commands.route import closed, in_health, opened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Circuits:
         heals: bool,
         at: int,
     ) -> Named:
-        _in_health(StateArgs(self._state), self._context, at, decide, heals=heals)  # type: ignore[arg-type]
+        in_health(StateArgs(self._state), self._context, at, decide, heals=heals)  # type: ignore[arg-type]
         file = HealthFile(self._state, self._context)
         try:
             ledger = file.ledger(create=False)
@@ -114,7 +114,7 @@ class Circuits:
         at = moment(self._now)
 
         def decide(world: World | None, circuits: dict[str, Circuit]) -> list[Proposal]:
-            return _named(_opened(world, circuits, endpoint, reason, at, retry_at)[2], correlation)
+            return _named(opened(world, circuits, endpoint, reason, at, retry_at)[2], correlation)
 
         return self._run(decide, heals=True, at=at)
 
@@ -123,7 +123,7 @@ class Circuits:
         at = moment(self._now)
 
         def decide(world: World | None, circuits: dict[str, Circuit]) -> list[Proposal]:
-            return _named(_closed(world, endpoint, at), correlation) if endpoint in circuits else []
+            return _named(closed(world, endpoint, at), correlation) if endpoint in circuits else []
 
         return self._run(decide, heals=True, at=at)
 
