@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from ledger.clock import format_us
 from projections import session_events as e
 from projections.fact import Fact, Law, digest_text
 from projections.session_rules import (
@@ -72,6 +73,17 @@ class Review(Struct, omit_defaults=True):
     repeats: int = 0
 
 
+class Done(Struct, omit_defaults=True):
+    """A round that was reviewed, for the views."""
+
+    round: int
+    kind: str
+    verdict: str
+    criticals: int
+    minors: int
+    reviewed_at: int
+
+
 class State(Struct, omit_defaults=True):
     """A session now. `phase`: '' between rounds, started, executed, or failed (two invalid reports).
 
@@ -120,6 +132,7 @@ class State(Struct, omit_defaults=True):
     commit_parent: str = ""
     commit_seq: int = 0
     delivered: bool = False
+    rounds: list[Done] = []
     last: str = ""
 
 
@@ -232,6 +245,9 @@ def _round_executed(state: State, data: e.RoundExecuted, fact: Fact) -> None:
 
 def _round_reviewed(state: State, data: e.RoundReviewed, fact: Fact) -> None:
     state.phase, state.review_seq = "", fact.seq
+    state.rounds.append(
+        Done(data.round, state.kind, data.verdict, len(data.criticals), data.minors, fact.clock)
+    )
     if state.kind == "carry":
         state.carry_verdict = data.verdict
         return
@@ -639,3 +655,84 @@ _ADMIT: dict[str, Callable[[State, Any, Fact, Law], None]] = {
     "commit.recorded": _admit_committed,
     "delivery.completed": _admit_completed,
 }
+
+
+# --- views -----------------------------------------------------------------------------------------------
+
+VIEWS = {
+    "sessions": {
+        "uuid": str,
+        "entry_point": str,
+        "plan_source": str,
+        "rounds": int,
+        "completed_stages": str,
+        "delivery_blocked_by": str,
+        "locked_by": int,
+        "delivered": int,
+        "commit_sha": str,
+    },
+    "rounds": {
+        "round": int,
+        "kind": str,
+        "verdict": str,
+        "criticals": int,
+        "minors": int,
+        "reviewed_at": str,
+    },
+    "stages": {"stage": str, "fingerprint": str},
+}
+
+
+def show(_stream: str, state: State) -> dict[str, object] | None:
+    """One session as `state sessions` prints it."""
+    if not state.fence:
+        return None
+    return {
+        "uuid": state.uuid,
+        "entry_point": state.entry_point,
+        "plan_source": state.plan_source,
+        "rounds": state.round,
+        "completed_stages": list(state.stages),
+        "delivery_blocked_by": state.blocked_by or None,
+        "locked_by": None if state.lock is None else state.lock.owner_pid,
+        "delivered": state.delivered,
+        "commit": state.commit or None,
+        "session_commits": list(state.session_commits),
+        "last_verified_head": state.verified.head,
+    }
+
+
+def show_stages(_stream: str, state: State) -> dict[str, object] | None:
+    """The stages of one session, each with the fingerprint of the tree that it holds for."""
+    return {"uuid": state.uuid, "stages": dict(state.stages)} if state.fence else None
+
+
+STATES = {"sessions": show, "stages": show_stages}
+
+
+def rows(_stream: str, state: State) -> dict[str, list[dict[str, object]]]:
+    """The rows of one session."""
+    session = {
+        "uuid": state.uuid,
+        "entry_point": state.entry_point,
+        "plan_source": state.plan_source,
+        "rounds": state.round,
+        "completed_stages": ",".join(state.stages),
+        "delivery_blocked_by": state.blocked_by or None,
+        "locked_by": None if state.lock is None else state.lock.owner_pid,
+        "delivered": int(state.delivered),
+        "commit_sha": state.commit or None,
+    }
+    reviewed = [
+        {
+            "round": done.round,
+            "kind": done.kind,
+            "verdict": done.verdict,
+            "criticals": done.criticals,
+            "minors": done.minors,
+            "reviewed_at": format_us(done.reviewed_at),
+        }
+        for done in state.rounds
+    ]
+    stages = [{"stage": stage, "fingerprint": fingerprint} for stage, fingerprint in state.stages.items()]
+    return {"sessions": [session], "rounds": reviewed, "stages": stages}

@@ -209,8 +209,7 @@ def _last_reason(writer: Writer) -> str:
 
 def _call(writer: Writer, command: str, role: str, prompt: str, timeout: float) -> bytes:
     """Run an agent's command with the prompt on stdin; its stdout. `{model}` in it is the configured model."""
-    argv = [word.replace("{model}", _model(writer, role)) for word in split_command(command, f"--{role}")]
-    argv = [word for word in argv if word]
+    argv = fill_model(split_command(command, f"--{role}"), _model(writer, role))
     try:
         outcome = run_program(argv, data=prompt.encode(), timeout=timeout, cwd=writer.root)
     except NotFound as error:
@@ -231,6 +230,19 @@ def _call(writer: Writer, command: str, role: str, prompt: str, timeout: float) 
     except UnicodeDecodeError as error:
         raise Invalid(f"the {role}'s report is not UTF-8 at byte {error.start}") from None
     return outcome.stdout
+
+
+def fill_model(argv: list[str], model: str) -> list[str]:
+    """The command with `{model}` filled in; without a model its word goes, and the option that it belongs to."""
+    filled: list[str] = []
+    for word in argv:
+        if "{model}" not in word:
+            filled.append(word)
+        elif model:
+            filled.append(word.replace("{model}", model))
+        elif word == "{model}" and filled and filled[-1].startswith("-"):
+            filled.pop()
+    return filled
 
 
 def _model(writer: Writer, role: str) -> str:

@@ -455,7 +455,7 @@ def _import(writer: Writer, request: Request, raw: bytes) -> None:
     writer.record(lambda _state: [("session.imported", imported, raw)], view=False)
 
 
-def adopt(context: Context, path: str) -> str:
+def adopt(context: Context, ledger: Ledger, path: str) -> str:
     """Import a session file that another tool wrote or changed (`doctor --adopt FILE`); returns the session's uuid.
 
     The next `session start --session` compares the tree with what the file states. Raises what `session start` does.
@@ -473,7 +473,7 @@ def adopt(context: Context, path: str) -> str:
     root = top_level(os.path.dirname(os.path.abspath(path)))
     config = load_config(root)
     request = Request(args, root, config, attached=True)
-    writer, _ = _lock(context, context.ledger(), request, config)
+    writer, _ = _lock(context, ledger, request, config)
     try:
         raw = read_view(root, uuid)
         if raw is None:

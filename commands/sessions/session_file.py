@@ -76,8 +76,9 @@ class SessionFile:
                 place = _place_for(title, names)
                 kept.insert(place, (title, text))
                 names.insert(place, title)
-        if METADATA in names and names[-1] != METADATA:
-            kept.append(kept.pop(names.index(METADATA)))
+        last = _find(METADATA, names)
+        if last is not None:
+            kept.append(kept.pop(last))
         return SessionFile(
             self.preamble, [(n, _ended(t)) for n, t in kept[:-1]] + [_last(kept[-1])] if kept else []
         )

@@ -6,9 +6,7 @@ import os
 import pytest
 from session_house import APPROVAL, executor_says, gate_finding, request_changes
 
-from commands.context import Context
 from commands.sessions.adapt import adapt
-from commands.sessions.opening import adopt
 
 PLAN = ("--plan", "Set x.", "--title", "Set x")
 CLEAN = "agent: a\ntool_uses: 4\n\nNothing found.\n"
@@ -266,7 +264,7 @@ def test_a_pinned_setting_changed_between_steps_is_drift(house):
     assert "drift: config-changed" in steps("round", "start", code=4)
 
 
-def test_a_file_changed_by_another_tool_is_adopted_as_an_event(house, monkeypatch):
+def test_a_file_changed_by_another_tool_is_adopted_as_an_event(house):
     steps = Steps(house)
     steps.until_exec()
     steps("session", "end")
@@ -276,12 +274,8 @@ def test_a_file_changed_by_another_tool_is_adopted_as_an_event(house, monkeypatc
         path.read_text().replace('completed_stages: ["exec"]', 'completed_stages: ["exec", "polish"]')
     )
     assert house("session", "start", "--session", uuid).returncode == 4
-    for name in ("STATE", "CACHE", "CONFIG"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", house.environment[f"XDG_{name}_HOME"])
-    monkeypatch.chdir(house.root)
-    context = Context("doctor")
-    assert adopt(context, os.fspath(path)) == uuid
-    context.close()
+    assert "session" in house("doctor").stdout.decode()
+    assert house.ok("doctor", "--adopt", os.fspath(path)) == {"adopted": [f"session/{uuid}"]}
     assert house.ok("session", "start", "--session", uuid)["completed_stages"] == ["exec", "polish"]
 
 
