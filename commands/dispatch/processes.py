@@ -1,7 +1,7 @@
 """Programs that we did not write, run so that they cannot hang us, flood us or take us with them.
 
 Each runs under a small process of ours in a session of its own: what it kills as its parent or as its group is
-that process, never gatebook; and when it is over, or over time, the whole group is killed.
+that process, never gatebook; and when it is over, or over time, or gatebook is gone, the whole group is killed.
 """
 
 from __future__ import annotations
@@ -16,18 +16,31 @@ if TYPE_CHECKING:
 
 TAIL = 4096  # bytes of output kept as evidence
 
-# Waits for the program and says how it ended on the descriptor it was given, which the program does not get.
-# Python ignores SIGPIPE (13) and SIGXFSZ (25); the program shall not inherit that.
+# Waits for the program and says how it ended on the descriptor `told`; when `alive` closes, because whoever
+# started it is gone, even by SIGKILL, nobody is left to judge the program, and the group ends. Neither descriptor
+# reaches the program. Python ignores SIGPIPE (13) and SIGXFSZ (25); the program shall not inherit that.
 _WARDEN = """
-import os, sys
-told = int(sys.argv[1])
+import _signal, os, select, sys
+told, alive = int(sys.argv[1]), int(sys.argv[2])
 os.set_inheritable(told, False)
+os.set_inheritable(alive, False)
+woken, wake = os.pipe()
+os.set_blocking(wake, False)
+_signal.set_wakeup_fd(wake)
+_signal.signal(_signal.SIGCHLD, lambda *_: None)
 try:
-    pid = os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ, setsigdef=[13, 25])
+    pid = os.posix_spawnp(sys.argv[3], sys.argv[3:], os.environ, setsigdef=[13, 25])
 except OSError:
     os.write(told, b"missing")
     sys.exit()
-os.write(told, b"%d" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+while True:
+    done, status = os.waitpid(pid, os.WNOHANG)
+    if done:
+        break
+    if alive in select.select([alive, woken], [], [])[0]:
+        os.killpg(0, _signal.SIGKILL)
+    os.read(woken, 64)
+os.write(told, b"%d" % os.waitstatus_to_exitcode(status))
 """
 
 
@@ -87,27 +100,31 @@ def run_bounded(
     import sys
 
     ours, theirs = os.pipe()
+    alive, living = os.pipe()  # `living` is never written to: it closes with this process
     try:
         warden = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _WARDEN, str(theirs), *argv],
+            [sys.executable, "-I", "-S", "-c", _WARDEN, str(theirs), str(alive), *argv],
             cwd=cwd,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if errors_too else subprocess.DEVNULL,
             start_new_session=True,
-            pass_fds=(theirs,),
+            pass_fds=(theirs, alive),
             env=environment,
         )
     except (OSError, ValueError):  # no such directory, an argument too long or with a NUL
         os.close(ours)
+        os.close(living)
         return Ended(None, "missing", b"", 0, found=False)
     finally:
         os.close(theirs)
+        os.close(alive)
     try:
         return _attend(warden, ours, stdin, timeout, _Sink(keep, wanted.encode()))
     finally:
         end_group(warden)
         os.close(ours)
+        os.close(living)
 
 
 def _attend(warden: subprocess.Popen[bytes], told: int, data: bytes, timeout: float, sink: _Sink) -> Ended:

@@ -73,7 +73,8 @@ def _end_with_parent() -> None:
     import threading
 
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda number, _frame: sys.exit(128 + number))
 
 
 class _Alone:

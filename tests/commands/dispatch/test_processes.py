@@ -121,7 +121,8 @@ def test_a_broken_pipe_ends_the_program_as_in_a_shell():
     assert sh("yes | head -1; echo after").output == b"y\nafter\n"
 
 
-def test_the_group_dies_with_an_interrupted_caller(tmp_path):
+@pytest.mark.parametrize("number", [2, 9, 15])
+def test_the_group_dies_with_its_caller_however_that_ends(tmp_path, number):
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]);"
         "from commands.dispatch.processes import run_bounded;"
@@ -135,7 +136,10 @@ def test_the_group_dies_with_an_interrupted_caller(tmp_path):
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    caller.send_signal(2)
+    worker = int((tmp_path / "pid").read_text())
+    caller.send_signal(number)
     caller.wait(10)
-    time.sleep(0.1)
-    assert not alive(int((tmp_path / "pid").read_text()))
+    deadline = time.monotonic() + 10
+    while alive(worker):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
