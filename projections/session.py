@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from ledger.clock import format_us
 from projections import session_events as e
+from projections.authority import admit_signature
 from projections.fact import Fact, Law, digest_text
 from projections.session_rules import (
     CAPS,
@@ -23,6 +23,7 @@ from projections.session_rules import (
     USER_ABORT,
     missing_stage,
 )
+from projections.session_views import STATES, VIEWS, rows
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +33,21 @@ if TYPE_CHECKING:
 KIND = "session"
 FOLD = "session/1"
 EVENTS = e.EVENTS
+approval_statement = e.approval_statement
+
+__all__ = [
+    "EVENTS",
+    "FOLD",
+    "KIND",
+    "STATES",
+    "VIEWS",
+    "State",
+    "admit",
+    "approval_statement",
+    "evolve",
+    "initial",
+    "rows",
+]
 
 APPROVE, REQUEST_CHANGES, SKIP = "APPROVE", "REQUEST_CHANGES", "SKIP"
 
@@ -108,6 +124,7 @@ class State(Struct, omit_defaults=True):
     blocked_by: str = ""
     blocked_reason: str = ""
     drift: str = ""
+    nonces: list[str] = []
     round: int = 0
     phase: str = ""
     kind: str = ""
@@ -206,6 +223,8 @@ def _drift_detected(state: State, data: e.DriftDetected, _fact: Fact) -> None:
 def _drift_accepted(state: State, data: e.DriftAccepted, fact: Fact) -> None:
     state.base = state.verified = state.known = _known(data.tree, fact.seq)
     state.pinned = data.pinned
+    if data.nonce:
+        state.nonces.append(data.nonce)
     state.drift = ""
     state.exec_rounds = 0
     state.step_writes = {}
@@ -437,9 +456,9 @@ def _admit_answer(state: State, data: e.DriftAccepted | e.DriftAborted, fact: Fa
         law.refuse(fact, "this drift was not found")
     if isinstance(data, e.DriftAccepted):
         _check_tree(data.tree, fact)
-        policy = law.state("ledger").policy
-        if policy is not None and "drift.accepted" in policy.types and not data.signature:
-            law.refuse(fact, "the policy asks for a signature")
+        if data.nonce and data.nonce in state.nonces:
+            law.refuse(fact, "the nonce was used before")
+        admit_signature(fact, law, data.nonce, data.expires_at, data.principal, data.signature)
 
 
 def _admit_round_started(state: State, data: e.RoundStarted, fact: Fact, law: Law) -> None:
@@ -655,84 +674,3 @@ _ADMIT: dict[str, Callable[[State, Any, Fact, Law], None]] = {
     "commit.recorded": _admit_committed,
     "delivery.completed": _admit_completed,
 }
-
-
-# --- views -----------------------------------------------------------------------------------------------
-
-VIEWS = {
-    "sessions": {
-        "uuid": str,
-        "entry_point": str,
-        "plan_source": str,
-        "rounds": int,
-        "completed_stages": str,
-        "delivery_blocked_by": str,
-        "locked_by": int,
-        "delivered": int,
-        "commit_sha": str,
-    },
-    "rounds": {
-        "round": int,
-        "kind": str,
-        "verdict": str,
-        "criticals": int,
-        "minors": int,
-        "reviewed_at": str,
-    },
-    "stages": {"stage": str, "fingerprint": str},
-}
-
-
-def show(_stream: str, state: State) -> dict[str, object] | None:
-    """One session as `state sessions` prints it."""
-    if not state.fence:
-        return None
-    return {
-        "uuid": state.uuid,
-        "entry_point": state.entry_point,
-        "plan_source": state.plan_source,
-        "rounds": state.round,
-        "completed_stages": list(state.stages),
-        "delivery_blocked_by": state.blocked_by or None,
-        "locked_by": None if state.lock is None else state.lock.owner_pid,
-        "delivered": state.delivered,
-        "commit": state.commit or None,
-        "session_commits": list(state.session_commits),
-        "last_verified_head": state.verified.head,
-    }
-
-
-def show_stages(_stream: str, state: State) -> dict[str, object] | None:
-    """The stages of one session, each with the fingerprint of the tree that it holds for."""
-    return {"uuid": state.uuid, "stages": dict(state.stages)} if state.fence else None
-
-
-STATES = {"sessions": show, "stages": show_stages}
-
-
-def rows(_stream: str, state: State) -> dict[str, list[dict[str, object]]]:
-    """The rows of one session."""
-    session = {
-        "uuid": state.uuid,
-        "entry_point": state.entry_point,
-        "plan_source": state.plan_source,
-        "rounds": state.round,
-        "completed_stages": ",".join(state.stages),
-        "delivery_blocked_by": state.blocked_by or None,
-        "locked_by": None if state.lock is None else state.lock.owner_pid,
-        "delivered": int(state.delivered),
-        "commit_sha": state.commit or None,
-    }
-    reviewed = [
-        {
-            "round": done.round,
-            "kind": done.kind,
-            "verdict": done.verdict,
-            "criticals": done.criticals,
-            "minors": done.minors,
-            "reviewed_at": format_us(done.reviewed_at),
-        }
-        for done in state.rounds
-    ]
-    stages = [{"stage": stage, "fingerprint": fingerprint} for stage, fingerprint in state.stages.items()]
-    return {"sessions": [session], "rounds": reviewed, "stages": stages}

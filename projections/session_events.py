@@ -120,6 +120,7 @@ class DriftAccepted(Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     pinned: Pinned
     principal: str = ""
     nonce: str = ""
+    expires_at: str = ""
     signature: str = ""
 
 
@@ -280,6 +281,17 @@ class Completed(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     fence: int
     fingerprint: str
     summary_digest: str
+
+
+def approval_statement(ledger_id: str, stream: str, accepted: DriftAccepted) -> bytes:
+    """The bytes that a signature of `drift.accepted` covers: what was found, and the state that becomes the baseline."""
+    import msgspec
+
+    from projections.authority import statement
+
+    held = msgspec.to_builtins(accepted)
+    names = ("fence", "reason", "answered_by", "tree", "pinned", "nonce", "expires_at")
+    return statement(ledger_id, "drift.accepted", stream, {name: held.get(name, "") for name in names})
 
 
 EVENTS = {

@@ -65,6 +65,7 @@ class Request:
         self.accept_external_state = bool(args.accept_external_state)
         self.recover_lock = bool(args.recover_lock)
         self.answer = _answer(args)
+        self.sign, self.key = bool(args.sign), args.key
         self.title = (args.title or "").strip()
         self.description = (args.description or "").strip()
         if ends_in_fence(self.description) or any(
@@ -465,9 +466,17 @@ def adopt(context: Context, ledger: Ledger, path: str) -> str:
 
     uuid = check_uuid(os.path.basename(path).removesuffix(".md"), "the file's name")
     args = Args()
-    for name in ("plan", "title", "description", "stop_after", "runtime", "owner_pid"):
+    for name in ("key", "plan", "title", "description", "stop_after", "runtime", "owner_pid"):
         setattr(args, name, None)
-    for name in ("review_only", "handsfree", "accept_external_state", "recover_lock", "continue", "abort"):
+    for name in (
+        "review_only",
+        "handsfree",
+        "accept_external_state",
+        "recover_lock",
+        "sign",
+        "continue",
+        "abort",
+    ):
         setattr(args, name, False)
     vars(args)["session"] = uuid
     root = top_level(os.path.dirname(os.path.abspath(path)))
@@ -578,24 +587,51 @@ def _declared(writer: Writer) -> Metadata:
     return parse_metadata(parse_session(raw.decode("utf-8")).body("Session Metadata"))
 
 
+def _signed(writer: Writer, request: Request, accepted: e.DriftAccepted) -> e.DriftAccepted:
+    """The acceptance with a signature over exactly this state, made and checked before anything is recorded."""
+    import msgspec
+
+    from commands.authority.signing import check, expiry, required_policy, sign
+
+    ledger, origin = writer.ledger, writer.context.origin()
+    policy = required_policy(ledger)
+    data = msgspec.structs.replace(
+        accepted, answered_by="signature", nonce=os.urandom(16).hex(), expires_at=expiry()
+    )
+    statement = e.approval_statement(ledger.id, writer.stream, data)
+    principal, signature = sign(statement, policy, request.key)
+    check(
+        ledger, origin, policy, principal, statement, signature, type="drift.accepted", stream=writer.stream
+    )
+    signed: e.DriftAccepted = msgspec.structs.replace(data, principal=principal, signature=signature)
+    return signed
+
+
 def answer_drift(writer: Writer, request: Request, drift: Drift, tree: Tree) -> None:
     """Record the drift and its answer: A makes the current state the baseline, B stops (exit 4)."""
+    from commands.authority.signing import policy_of
+    from projections.authority import required
+
     details = encode_json({"details": list(drift.details[:1000])})
     found = e.DriftDetected(writer.fence, drift.reason, tree_struct(tree))
     writer.record(lambda _state: [("drift.detected", found, details)], view=False)
+    signed = required(policy_of(writer.ledger), "drift.accepted")
     by = "flag" if request.accept_external_state else ""
     if not by and not request.handsfree:
         answer = ask(
             f"{drift.text()}\n(A) accept the current state, all stages are cleared  (B) abort", ("a", "b")
         )
         by = "person" if answer == "a" else ""
-    if not by:
+    if not by or (signed and not request.sign):
         aborted = e.DriftAborted(writer.fence, drift.reason)
         writer.record(lambda _state: [("drift.aborted", aborted, None)], view=False)
+        wanted = " and --sign (the authority policy wants a signature)" if signed else ""
         raise Question(
-            f"{drift.text(5)}; add --accept-external-state (unsafe) to take the current state as baseline"
+            f"{drift.text(5)}; add --accept-external-state (unsafe){wanted} to take the current state as baseline"
         )
     accepted = e.DriftAccepted(writer.fence, drift.reason, by, tree_struct(tree), pinned(writer.config))
+    if request.sign:
+        accepted = _signed(writer, request, accepted)
     content = entries_content(tree)
     writer.record(lambda _state: [("drift.accepted", accepted, content)])
 

@@ -24,6 +24,8 @@ _OPENING = (
     Flag("--runtime", "NAME", "claude (default) or codex"),
     Flag("--recover-lock", None, "take over the lock of a dead owner"),
     Flag("--continue", None, "go on although delivery was blocked"),
+    Flag("--sign", None, "sign the acceptance of drift, where the authority policy wants it"),
+    Flag("--key", "FILE", "the key to sign with (default: ssh-agent's)"),
     Flag("--abort", None, "leave a blocked session as it is"),
 )  # fmt: skip
 

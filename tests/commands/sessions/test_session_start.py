@@ -550,3 +550,30 @@ def test_the_agents_reports_are_scanned_for_credentials(house):
     assert done.returncode == 4
     assert b"credential" in done.stderr
     assert token.encode() not in (house.root / ".gatebook/ledger.db").read_bytes()
+
+
+def test_where_the_policy_wants_a_signature_drift_is_accepted_only_signed(house, tmp_path):
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    other = tmp_path / "other"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
+    signers = tmp_path / "signers"
+    public = " ".join(key.with_suffix(".pub").read_text().split()[:2])
+    signers.write_text(f"# types: drift.accepted\nme@example.org {public}\n")
+    import shutil
+
+    shutil.rmtree(house.root / ".gatebook")
+    made = house("init", "--signers", str(signers), "--single-key")
+    assert made.returncode == 0, made.stderr
+    assert house.run(*PLAN, "--stop-after", "before-polish").returncode == 0
+    uuid = house.uuid()
+    house.write("new.txt", "n\n")
+    start = ("session", "start", "--session", uuid, "--accept-external-state")
+    done = house(*start)
+    assert (done.returncode, b"--sign" in done.stderr) == (4, True)
+    assert house(*start, "--sign", "--key", str(other)).returncode == 4
+    assert house.sessions()[0]["completed_stages"] == ["exec"]
+    house.ok(*start, "--sign", "--key", str(key))
+    accepted = [json.loads(event.data) for event in house.events() if event.type == "drift.accepted"][0]
+    assert (accepted["answered_by"], accepted["principal"]) == ("signature", "me@example.org")
+    assert house("replay").returncode == 0
