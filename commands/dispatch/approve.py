@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 
 from commands.context import Context, emit
+from commands.dispatch.record import Record, stream_of
 from commands.dispatch.request import identity, parse_request, read_request
 from commands.dispatch.steps import told
-from commands.dispatch.work import Record, stream_of
 from commands.flags import Args, Command, Flag, Word
 from ledger.errors import Refused, Usage
-from projections.dispatch import REQUEST, RUN, Approved, approval_statement, mark
+from projections.dispatch import approval_statement
+from projections.dispatch_events import REQUEST, RUN, Approved, mark
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

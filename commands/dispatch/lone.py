@@ -8,8 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from commands.context import Context
     from commands.dispatch.codex_turn import Turn
+    from commands.dispatch.record import Record
     from commands.dispatch.returned import Returned
-    from commands.dispatch.work import Record
 
 ROUTE = "codex"
 
@@ -26,7 +26,7 @@ class Lone:
     def _begin(self, record: Record, turn: Turn) -> None:
         from blake3 import blake3
 
-        from projections.dispatch import Attempted, Requested, Selected, mark
+        from projections.dispatch_events import Attempted, Requested, Selected, mark
         from projections.engine import Proposal, submit
 
         name = record.stream.partition("/")[2] * 2
@@ -51,7 +51,7 @@ class Lone:
         from blake3 import blake3
 
         from commands.dispatch.work import printed
-        from projections.dispatch import Returned as Event
+        from projections.dispatch_events import Returned as Event
 
         if self._record is not None:
             data = Event(
@@ -62,7 +62,7 @@ class Lone:
 
 def record_of(context: Context) -> Record | None:
     """A new stream in the ledger that is here, None where there is none; one that was found but is not trusted is not used."""
-    from commands.dispatch.work import Record, stream_of
+    from commands.dispatch.record import Record, stream_of
     from ledger.errors import Refused
 
     try:

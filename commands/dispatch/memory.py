@@ -11,7 +11,7 @@ import os
 from commands.dispatch.codex_wire import RequestError, Server, WireError
 from commands.dispatch.request import listed
 from ledger.errors import GatebookError
-from projections.dispatch import Captured, Recalled
+from projections.dispatch_events import Captured, Recalled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

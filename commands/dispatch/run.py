@@ -13,11 +13,12 @@ from commands.context import Context, emit
 from commands.dispatch.executors import Executor, Job
 from commands.dispatch.memory import memory_of
 from commands.dispatch.preflight import Stop
+from commands.dispatch.record import Record, stream_of
 from commands.dispatch.request import Malformed, identity, read_request
 from commands.dispatch.result import EXIT_CODES, result_of
 from commands.dispatch.returned import AVAILABILITY, SUCCEEDED, Returned, failed
 from commands.dispatch.selecting import Chooser
-from commands.dispatch.work import Record, Work, open_request, stream_of
+from commands.dispatch.work import Work, open_request
 from commands.flags import Args, Command, Flag, Word
 from ledger.errors import Conflict, GatebookError
 

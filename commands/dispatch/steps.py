@@ -5,6 +5,7 @@ from __future__ import annotations
 from commands.context import Context, emit
 from commands.dispatch.memory import memory_of
 from commands.dispatch.preflight import Stop
+from commands.dispatch.record import Record, stream_of
 from commands.dispatch.request import Malformed, identity, read_request
 from commands.dispatch.result import EXIT_CODES
 from commands.dispatch.run import (
@@ -14,10 +15,10 @@ from commands.dispatch.run import (
     record_health,
     without_secrets,
 )
-from commands.dispatch.work import Record, find_work, open_request, stream_of
+from commands.dispatch.work import find_work, open_request
 from commands.flags import Args, Command, Flag, Word
 from ledger.errors import GatebookError, Invalid, Refused, Usage
-from projections.dispatch import ENDINGS
+from projections.dispatch_events import ENDINGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def open_(args: Args, context: Context) -> int:
 
 
 def _is_outstanding(work: Work, name: str, what: str) -> bool:
-    from projections.dispatch import mark
+    from projections.dispatch_events import mark
 
     return mark(name, what) in {needed.what for needed in work.state.outstanding(work.void_before)}
 
@@ -232,7 +233,7 @@ def conclude(args: Args, context: Context) -> int:
 def _abandon(record: Record, reason: str | None) -> dict[str, Any]:
     """Give an open request up, even one whose directory is gone or whose content was redacted."""
     from commands.dispatch.result import result_of
-    from projections.dispatch import Concluded
+    from projections.dispatch_events import Concluded
 
     state = record.state
     route = state.request.route if state.request else ""

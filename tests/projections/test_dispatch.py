@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projections import dispatch
-from projections.dispatch import (
+from projections.dispatch import State
+from projections.dispatch_events import (
     Approved,
     Attempted,
     Blocked,
@@ -18,7 +19,6 @@ from projections.dispatch import (
     Requested,
     Returned,
     Selected,
-    State,
     Verified,
     mark,
 )
