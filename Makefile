@@ -10,6 +10,7 @@ $(STAMP): pyproject.toml scripts/gatebook
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gatebook needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m compileall -q ledger projections commands
 	@touch $(STAMP)
 
 tour: $(STAMP)  ## the main job, really run

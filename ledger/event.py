@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from ledger.canonical import load, quote
 from ledger.clock import DAY, JUMP_LIMIT, LATEST_CLOCK, format_us, parse_us
-from ledger.errors import Conflict, Invalid, Refused
+from ledger.errors import Conflict, Invalid, Refused, Tampered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ MAX_ID = 200
 _LOWER = "abcdefghijklmnopqrstuvwxyz"
 _KIND = _LOWER + "0123456789-"
 _TYPE = _LOWER + "0123456789_-"
-_checked: dict[str, None] = {}
+_checked: dict[str, str] = {}
 
 
 def check_text(value: str, what: str, limit: int = MAX_ID) -> str:
@@ -65,16 +65,20 @@ def _check_type(name: str) -> None:
         raise Invalid(f"type {name[:60]!r}: must be dotted lower-case words, like x.note.added")
 
 
-def check_names(stream: str, name: str) -> None:
-    """Raise Invalid unless `stream` is `kind/id` (or `ledger`) and `name` a dotted event type (DESIGN)."""
+def check_names(stream: str, name: str) -> str:
+    """Raise Invalid unless `stream` is `kind/id` (or `ledger`) and `name` a dotted event type (DESIGN).
+
+    Returns the envelope's members of both, `"stream":…,"type":…`, which a batch needs again and again.
+    """
     both = f"{stream}\0{name}"
-    if both in _checked:
-        return
-    _check_stream(stream)
-    _check_type(name)
-    if len(_checked) > 10_000:
-        _checked.clear()
-    _checked[both] = None
+    found = _checked.get(both)
+    if found is None:
+        _check_stream(stream)
+        _check_type(name)
+        if len(_checked) > 10_000:
+            _checked.clear()
+        found = _checked[both] = f'"stream":{quote(stream)},"type":"{name}"'
+    return found
 
 
 class Draft:
@@ -84,7 +88,7 @@ class Draft:
     version before this event, or None for any.
     """
 
-    __slots__ = ("causation", "content", "correlation", "data", "expect_version", "idempotency_key", "salt", "stream", "type", "v")  # fmt: skip
+    __slots__ = ("causation", "content", "correlation", "data", "expect_version", "idempotency_key", "names", "salt", "stream", "type", "v")  # fmt: skip
 
     def __init__(
         self,
@@ -99,7 +103,7 @@ class Draft:
         idempotency_key: str | None = None,
         expect_version: int | None = None,
     ) -> None:
-        check_names(stream, type)
+        self.names = check_names(stream, type)
         if len(data) > MAX_DATA:
             raise Invalid(
                 f"data of {type}: {len(data)} bytes; {MAX_DATA} at most, put documents into content"
@@ -143,50 +147,72 @@ class Event:
 
     @property
     def members(self) -> dict[str, object]:
-        """The envelope as an object."""
+        """The envelope as an object.
+
+        Raises:
+            Tampered: the stored bytes are not an envelope at all; whether they are the recorded ones, `verify` says.
+        """
         if self._members is None:
-            self._members = load(self.envelope)
+            try:
+                members = load(self.envelope)
+            except Exception:  # noqa: BLE001 - whatever it is, it is not what this program wrote
+                members = None
+            if not isinstance(members, dict):
+                raise self._damaged("what is stored is not its envelope")
+            self._members = members
         return self._members
+
+    def _damaged(self, how: str) -> Tampered:
+        return Tampered(f"event {self.seq}: {how}: run `gatebook verify`", seq=self.seq)
+
+    def _member(self, name: str) -> object:
+        try:
+            return self.members[name]
+        except KeyError:
+            raise self._damaged(f"its envelope has no {name}") from None
 
     @property
     def stream(self) -> str:
         """`kind/id`, or `ledger`."""
-        return self.members["stream"]  # type: ignore[return-value]
+        return self._member("stream")  # type: ignore[return-value]
 
     @property
     def version(self) -> int:
         """Its place in its stream, from 1."""
-        return self.members["version"]  # type: ignore[return-value]
+        return self._member("version")  # type: ignore[return-value]
 
     @property
     def type(self) -> str:
         """The event's type."""
-        return self.members["type"]  # type: ignore[return-value]
+        return self._member("type")  # type: ignore[return-value]
 
     @property
     def v(self) -> int:
         """The type's schema version."""
-        return self.members["v"]  # type: ignore[return-value]
+        return self._member("v")  # type: ignore[return-value]
 
     @property
     def actor(self) -> str:
         """Who claims to have written it, `kind:id`."""
-        return self.members["actor"]  # type: ignore[return-value]
+        return self._member("actor")  # type: ignore[return-value]
 
     @property
     def via(self) -> str:
         """The command that wrote it."""
-        return self.members["via"]  # type: ignore[return-value]
+        return self._member("via")  # type: ignore[return-value]
 
     @property
     def recorded_at(self) -> str:
         """RFC 3339, UTC, microseconds."""
-        return self.members["recorded_at"]  # type: ignore[return-value]
+        return self._member("recorded_at")  # type: ignore[return-value]
 
     @property
     def recorded_us(self) -> int:
         """`recorded_at` in microseconds since 1970."""
-        return parse_us(self.recorded_at)
+        try:
+            return parse_us(self.recorded_at)
+        except (ValueError, TypeError):
+            raise self._damaged("its recorded_at is not a time") from None
 
     @property
     def clock_behind(self) -> int:
@@ -273,23 +299,16 @@ class Origin:
         self.via_json = quote(via)
 
 
-def _envelope(
-    draft: Draft, origin: Origin, seq: int, version: int, recorded: int, behind: int, content: str | None
-) -> bytes:
+def _optional(draft: Draft, behind: int, content: str | None) -> str:
     # RFC 8785: members by name; absent optional ones are left out, never null.
-    optional = f',"causation":{draft.causation}' if draft.causation is not None else ""
+    text = f',"causation":{draft.causation}' if draft.causation is not None else ""
     if behind:
-        optional += f',"clock_behind":{behind}'
+        text += f',"clock_behind":{behind}'
     if content is not None:
-        optional += f',"content_digest":"{content}"'
+        text += f',"content_digest":"{content}"'
     if draft.correlation is not None:
-        optional += f',"correlation":{quote(draft.correlation)}'
-    key = f',"idempotency_key":{quote(draft.idempotency_key)}' if draft.idempotency_key is not None else ""
-    return (
-        f'{{"actor":{origin.actor_json}{optional},"data_digest":"{blake3(draft.data).hexdigest()}"{key}'
-        f',"recorded_at":"{format_us(recorded)}","seq":{seq},"stream":{quote(draft.stream)},"type":"{draft.type}"'
-        f',"v":{draft.v},"version":{version},"via":{origin.via_json}}}'
-    ).encode()
+        text += f',"correlation":{quote(draft.correlation)}'
+    return text
 
 
 def _later(head: Head, clock: int, clock_jump: bool) -> None:
@@ -324,6 +343,8 @@ def seal(
     """
     _later(head, clock, clock_jump)
     seq, previous, last = head.seq, head.hash, head.recorded_us
+    data_hash, chain = blake3(), blake3(derive_key_context=HASH_CONTEXT)
+    begin, end = f'{{"actor":{origin.actor_json}', f',"via":{origin.via_json}}}'
     known: dict[str, int] = {}
     sealed: list[Event] = []
     for draft in drafts:
@@ -338,15 +359,25 @@ def seal(
         known[stream] = version
         if draft.causation is not None and not 1 <= draft.causation < seq:
             raise Invalid(f"causation {draft.causation}: must be an earlier event, 1 to {seq - 1}")
-        recorded = clock if clock > last else last + 1
-        salt = content = digest = None
+        last = clock if clock > last else last + 1
+        salt = digest = None
         if draft.content is not None:
             salt = draft.salt or os.urandom(SALT_BYTES)
             digest = content_digest(salt, draft.content)
-            content = draft.content
-        envelope = _envelope(draft, origin, seq, version, recorded, recorded - clock, digest)
-        # hash = BLAKE3-derive_key(previous hash || envelope); the digests in the envelope cover data and content
-        previous = chain_hash(previous, envelope)
-        last = recorded
-        sealed.append(Event(seq, envelope, draft.data, salt, content, previous))
+        optional = _optional(draft, last - clock, digest)
+        key = (
+            f',"idempotency_key":{quote(draft.idempotency_key)}' if draft.idempotency_key is not None else ""
+        )
+        data_hash.reset()
+        data_hash.update(draft.data)
+        # The members in JCS order; the digests cover data and content.
+        envelope = (
+            f'{begin}{optional},"data_digest":"{data_hash.hexdigest()}"{key},"recorded_at":"{format_us(last)}"'
+            f',"seq":{seq},{draft.names},"v":{draft.v},"version":{version}{end}'
+        ).encode()
+        # hash = BLAKE3-derive_key(previous hash || envelope), as chain_hash
+        chain.reset()
+        chain.update(previous + envelope)
+        previous = chain.digest()
+        sealed.append(Event(seq, envelope, draft.data, salt, draft.content, previous))
     return sealed

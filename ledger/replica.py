@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 # A handle that only writes reads the stream again this often: a stream replaced behind its back is seen by then.
 TRUST_SECONDS = 1.0
-CHECKPOINT_PAGES = 2048
 RACE_SECONDS = 30.0
 # How long a lagging replica or a stream without a leader is waited for before it is said.
 PATIENCE = 8.0
@@ -60,7 +59,7 @@ class FleetStore(SQLiteStore):
         self.came = 0
         """How many events came by following since this was opened."""
         self._read_at = -TRUST_SECONDS
-        self.turns = Turns()
+        self.turns = Turns(link, self.stream.subject)
 
     @property
     def voids(self) -> int:
@@ -99,11 +98,6 @@ class FleetStore(SQLiteStore):
         if time.monotonic() - self._read_at > TRUST_SECONDS:
             super()._check_files(outcome)
 
-    def _checkpoint(self, connection: apsw.Connection) -> None:
-        # Rarer than for a ledger of its own: each one flushes, and a longer WAL only costs the next opener some ms.
-        if self._pages > CHECKPOINT_PAGES:
-            super()._checkpoint(connection)
-
     def _catch_up(self, connection: apsw.Connection) -> int:
         # Under the lock. A replica that lags, or a leader just chosen, may not show yet what was acknowledged.
         deadline = time.monotonic() + PATIENCE
@@ -113,8 +107,9 @@ class FleetStore(SQLiteStore):
                 walk = Walk(self, connection)
                 walk.run()
                 self._read_at = time.monotonic()
-                self.came += walk.seq - before
-                return walk.seq - before
+                came = walk.seq - before
+                self.came += came
+                return came
             except Behind as behind:
                 self._check_behind(behind, final=time.monotonic() > deadline)
             except NoStream:
@@ -212,10 +207,9 @@ class FleetStore(SQLiteStore):
         write = Write(self, decide, origin, clock_jump)
         deadline = time.monotonic() + RACE_SECONDS
         self.anchor.load()
-        delay = self.turns.delay()
-        if delay:
-            time.sleep(delay)
-        if delay or self.anchor.tip < 0 or time.monotonic() - self._read_at > TRUST_SECONDS:
+        if self.turns.must_wait():
+            self._wait_turn(connection)
+        elif self.anchor.tip < 0 or time.monotonic() - self._read_at > TRUST_SECONDS:
             self._catch_up_to_write(connection)
         while True:
             try:
@@ -234,11 +228,15 @@ class FleetStore(SQLiteStore):
             except BaseException:
                 write.clean_up()
                 raise
-            self._catch_up_to_write(connection)
-            delay = self.turns.delay()
-            if delay:
-                time.sleep(delay)
-                self._catch_up_to_write(connection)
+            self._wait_turn(connection)
+
+    def _wait_turn(self, connection: apsw.Connection) -> None:
+        """Let those write that wait longer, then catch up."""
+        try:
+            self.turns.wait()
+        except Unavailable as error:
+            raise self.not_now(error) from None
+        self._catch_up_to_write(connection)
 
     def _is_current(self) -> bool:
         try:
@@ -280,7 +278,6 @@ class FleetStore(SQLiteStore):
             Refused: this user may not publish.
         """
         attempt = self.turns.attempt()
-        began = time.monotonic()
         deadline = time.monotonic() + PATIENCE
         unknown = False
         problem: Unavailable
@@ -319,7 +316,7 @@ class FleetStore(SQLiteStore):
                 verdict="forked",
             )
         self.anchor.tip, self.anchor.tip_seq = place, events[-1].seq
-        self.turns.wrote(time.monotonic() - began)
+        self.turns.wrote()
 
     def _is_mine(self, attempt: bytes) -> bool | None:
         """Whether the message after our place is that attempt's; None when none is there yet, or nobody can say."""
@@ -341,6 +338,7 @@ class FleetStore(SQLiteStore):
 
     def close(self) -> None:
         """Close the replica and the connection."""
+        self.turns.leave()
         self.link.drop()
         self.anchor.close()
         super().close()

@@ -32,9 +32,10 @@ FORMAT = 1
 APPLICATION_ID = 0x67617465  # "gate"
 # SQLite 3.7.0 to 3.51.2 can lose commits when a WAL is reset under two writers.
 OLDEST_SQLITE = (3, 51, 3)
-# A passive checkpoint past this many WAL pages keeps the WAL small, and so the recovery that each
-# first opener pays.
-CHECKPOINT_PAGES = 256
+# Passive checkpoints (DESIGN): past 8 MB of WAL while a handle stays open; and when a handle is closed past 1 MB,
+# because the first process that opens the file next reads the whole WAL before it can begin.
+CHECKPOINT_PAGES = 2048
+CLOSING_PAGES = 256
 LOCK_SECONDS = 30.0
 MAX_ARTIFACT = 64 * 1024 * 1024
 PAGE = 500
@@ -475,8 +476,8 @@ class SQLiteStore:
         except OSError:
             return None
 
-    def _checkpoint(self, connection: apsw.Connection) -> None:
-        if self._pages > CHECKPOINT_PAGES:
+    def _checkpoint(self, connection: apsw.Connection, pages: int = CHECKPOINT_PAGES) -> None:
+        if self._pages > pages:
             self._pages = 0
             try:
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
@@ -541,8 +542,9 @@ class SQLiteStore:
                 raise explain(error, self.path) from None
 
     def close(self) -> None:
-        """Close the file; no checkpoint happens (the WAL is as durable as the file)."""
+        """Close the file; the WAL stays, as durable as the file."""
         if self._connection is not None and os.getpid() == self._pid:
+            self._checkpoint(self._connection, CLOSING_PAGES)
             self._connection.close()
             if self._lock >= 0:
                 os.close(self._lock)
