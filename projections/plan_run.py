@@ -223,6 +223,7 @@ class Claim(Struct):
     archived: int = 0
     again: bool = False
     finalized: bool = False
+    adopted: bool = False
 
     @property
     def is_ready(self) -> bool:
@@ -339,7 +340,9 @@ def _claimed(state: State, fact: Fact) -> None:
     data: Claimed = fact.data
     assert state.approval is not None
     state.approval.used = True
-    state.claim = Claim(fact.seq, data.session_id, data.nonce, data.plan_digest, data.created_at)
+    state.claim = Claim(
+        fact.seq, data.session_id, data.nonce, data.plan_digest, data.created_at, adopted=data.adopted
+    )
     state.archived, state.attempts, state.open, state.results = {}, {}, None, {}
     state.reported, state.report, state.delivered, state.finalized = 0, "", 0, 0
     state.recovered = None

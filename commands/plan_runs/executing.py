@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 
+from commands.context import dumps
 from commands.plan_runs.handing_off import Dispatch, Step, accept_open, hand_off_next
 from commands.plan_runs.recording import defer_unapproved
 from commands.plan_runs.run_ledger import read_documents
@@ -159,19 +160,12 @@ class Interruption:
 
 def _run_one(dispatch: Dispatch, step: Step, words: list[str], stop: Interruption) -> Step:
     """Starts the worker for a hand-off that is recorded, waits, records its result."""
-    import json
-
     run = dispatch.run
     assert step.item is not None
     told = dispatch.document(read_documents(run.folder), step.item, step.skill)
     told["attempt"] = step.attempt
     try:
-        _work(
-            words,
-            f"{run.folder.path}/{step.key}",
-            json.dumps(told, ensure_ascii=False).encode("utf-8") + b"\n",
-            stop,
-        )
+        _work(words, f"{run.folder.path}/{step.key}", dumps(told).encode() + b"\n", stop)
     except InterruptedRunError:
         accept_open(run, missing_is="interrupted")
         raise

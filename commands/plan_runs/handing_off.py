@@ -18,7 +18,8 @@ from commands.plan_runs.recording import (
 from commands.plan_runs.results import RESULT, ResultRuleError
 from commands.plan_runs.rooted import make_folder
 from commands.plan_runs.routes import SubRouterError
-from commands.plan_runs.run_ledger import Documents, Run, read_documents
+from commands.plan_runs.run_folder import StalePlanError
+from commands.plan_runs.run_ledger import Documents, Run, read_documents, require_owner
 from ledger.errors import Refused
 
 TYPE_CHECKING = False
@@ -56,6 +57,11 @@ class Dispatch:
                     if resolved != name:
                         return name, f"skill_missing: the routes turn {name} into {resolved}"
                 else:
+                    family = self.resolver.of(assignment)
+                    if family != item.skill:
+                        raise StalePlanError(
+                            f"plan item {item.index}: proposed_skill is {item.skill}, the routes give {family}"
+                        )
                     name = self.resolver.of(assignment, ask=True)
             except SubRouterError as error:
                 return name, f"sub_router: {error}"
@@ -243,8 +249,7 @@ def _resolved(dispatch: Dispatch) -> tuple[str, str | None, int]:
     """Skill, fault and index of the next item, found outside the lock (a sub-router is a process)."""
     run = dispatch.run
     documents = read_documents(run.folder)
-    world = run.look()
-    state, _ = settled(run, world, documents)
+    state, _ = require_owner(run, run.look(), documents)
     item = state.next_item()
     if item is None:
         return "", None, 0

@@ -96,7 +96,7 @@ class Preparing:
         assert marker is not None
         self.keys = markers.approved_keys(documents.plan)
         is_stamped = marker.prepared_keys is not None
-        if is_stamped and claim.keys is None:
+        if is_stamped and claim.keys is None and not claim.adopted:
             raise Refused(
                 f"{run_dir}/{markers.MARKER}: is stamped, the log knows no preparation of this claim; it is kept for inspection"
             )
@@ -113,12 +113,12 @@ class Preparing:
         if claim.is_ready:
             self.archived = claim.archived
             return []
-        self.archived = (
-            claim.archived if claim.keys is not None else sum(1 for slot in self.slots if slot.where)
-        )
+        self.archived = self._archived(claim, marker)
         moves = [] if claim.keys is not None else [slot for slot in self.slots if slot.where]
         name = archive_name(claim.digest)
-        prepared_at = claim.prepared_at or print_time(self.run.now)
+        prepared_at = (
+            claim.prepared_at or marker.fields.get("results_prepared_at") or print_time(self.run.now)
+        )
         return [
             *(
                 Proposal(
@@ -136,6 +136,14 @@ class Preparing:
                 causation=claim.seq,
             ),
         ]
+
+    def _archived(self, claim: Claim, marker: markers.Marker) -> int:
+        if claim.keys is not None:
+            return claim.archived
+        if marker.prepared_keys is not None:
+            # The marker of another tool, adopted: its own preparation is the one that counts.
+            return int(marker.fields["results_archive_count"])
+        return sum(1 for slot in self.slots if slot.where)
 
     def _check_same(self, state: State, claim: Claim) -> None:
         """A preparation that the log has and the stamp has not: what lies in the slots must be what was recorded."""
@@ -162,8 +170,15 @@ class Preparing:
         )
 
 
-def prepare_results(run: Run) -> dict[str, Any]:
-    """Clears the approved slots and stamps the marker; idempotent. The document that `run prepare-results` prints."""
+def prepare_results(
+    run: Run | str, *, session: str | None = None, ledger: str | None = None
+) -> dict[str, Any]:
+    """Clears the approved slots and stamps the marker; idempotent. The document that `run prepare-results` prints.
+
+    `run` may be the run directory's path; then `session` and `ledger` are as for `--session` and `--ledger`.
+    """
+    if not isinstance(run, Run):
+        return _prepare_directory(run, session, ledger)
     completed(run, read_documents(run.folder))
     preparing = Preparing(run)
     run.submit(preparing.decide, then=preparing.move_and_stamp)
@@ -176,3 +191,15 @@ def prepare_results(run: Run) -> dict[str, Any]:
         "archived": preparing.archived,
         "prepared_approved_result_keys": preparing.keys,
     }
+
+
+def _prepare_directory(run_dir: str, session: str | None, ledger: str | None) -> dict[str, Any]:
+    from commands.context import Context
+    from commands.plan_runs.owner import current_authorization_session
+
+    context = Context("run prepare-results")
+    context.ledger_given = ledger
+    try:
+        return prepare_results(Run(context, run_dir, session=current_authorization_session(session)))
+    finally:
+        context.close()

@@ -82,7 +82,7 @@ def render_report(items: list[ReportItem], now: int) -> bytes:
                 )
             )
     blocks.append("\n".join([NEXT_STEP, "", *_next_step(items, urgent, errors)]))
-    return ("\n\n".join(blocks) + "\n").encode("utf-8")
+    return ("\n\n".join(blocks) + "\n").encode("utf-8", "backslashreplace")
 
 
 def begins_with_urgent_block(raw: bytes) -> bool:

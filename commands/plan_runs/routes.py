@@ -28,14 +28,22 @@ _FILE_LIMIT = 1 << 20
 _SUB_ROUTER_SECONDS = 60
 
 
-class Resolution:
-    """A resolved skill; `reason` says why it is `canvas-skip` (None for a route's own choice)."""
+class Resolution(str):
+    """A resolved skill's name; `reason` says why it is `canvas-skip` (None for a route's own choice)."""
 
-    __slots__ = ("reason", "skill")
+    __slots__ = ("reason",)
+    reason: str | None
 
-    def __init__(self, skill: str, reason: str | None = None) -> None:
-        self.skill = skill
-        self.reason = reason
+    def __new__(cls, skill: str, reason: str | None = None) -> Resolution:  # noqa: PYI034 - `Self` costs the typing import
+        """The name as text that also knows its reason."""
+        found = super().__new__(cls, skill)
+        found.reason = reason
+        return found
+
+    @property
+    def skill(self) -> str:
+        """The bare name."""
+        return str(self)
 
 
 class SubRouterError(Invalid):

@@ -414,3 +414,71 @@ def test_a_worker_of_a_recovered_claim_is_fenced_out(house):
     later = (house.now + timedelta(days=1)).isoformat()
     assert house.cli("run", "recover", "--runs", house.runs, "--now", later)[0] == 0
     assert "nobody holds this run" in house.refused(4, "run", "next")
+
+
+def test_a_run_that_another_tool_claimed_and_prepared_in_this_session_goes_on(house):
+    house.ok("plan", "approve", "--text", "1")
+    marker = {
+        "session_id": "s1", "owner_kind": "codex", "created_at": "2026-11-30T09:00:00Z", "plan_digest": house.state().current,
+        "results_prepared_at": "2026-11-30T09:00:01Z", "results_archive_count": 3, "prepared_approved_result_keys": [house.key(1)],
+    }  # fmt: skip
+    house.marker().write_text(json.dumps(marker))
+    assert house.ok("run", "claim")["outcome"] == "resumed"
+    assert house.ok("run", "prepare-results") == {
+        "prepared": True,
+        "idempotent": True,
+        "archived": 3,
+        "prepared_approved_result_keys": [house.key(1)],
+    }
+    house.ok("run", "execute", "--handoff", house.script())
+    assert {name: value for name, value in load(house.marker()).items() if name != "claim_nonce"} == marker
+
+
+def test_routes_that_say_another_skill_by_now_stop_the_run(house):
+    routes = house.folder / "routes.toml"
+    routes.write_text('[routes]\n100001 = "canvas-other"\n')
+    house.ready("1")
+    assert "the routes give canvas-other" in house.refused(1, "run", "next", "--routes", routes)
+
+
+def test_an_expired_plan_hands_nothing_off_and_the_rest_still_works(house):
+    from datetime import timedelta
+
+    house.plan(house.run, expires_at=(house.now + timedelta(minutes=1)).isoformat())
+    house.ready("1,2")
+    house.ok("run", "next")
+    house.put(1, SKIP)
+    later = ("--now", (house.now + timedelta(minutes=2)).isoformat())
+    assert "has passed" in house.refused(1, "run", "next", *later)
+    assert house.on("run", "execute", "--handoff", house.script(), *later)[0] == 1
+    house.ok("run", "prepare-results", *later)
+    house.ok("run", "pause", "--reason", "the plan expired", *later)
+    house.ok("run", "report", *later)
+    house.ok("run", "finalize", *later)
+
+
+def test_the_preparation_is_a_python_call_too(house):
+    from commands.plan_runs import prepare_results
+
+    claimed(house)
+    assert prepare_results(str(house.run))["prepared"] is True
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_an_approval_and_a_claim_are_whole_or_not_there(house):
+    """After each kill the same commands go on: files and log agree, one approval's decisions stand, one claim holds."""
+    commands = (("plan", "approve", "--text", "1,2"), ("run", "claim"), ("run", "prepare-results"))
+    for delay in (0.04, 0.07, 0.1, 0.13, 0.16):
+        for words in commands:
+            process = house.start(*words[:2], "--run-dir", house.run, *words[2:])
+            time.sleep(delay)
+            process.kill()
+            process.communicate()
+        assert not house.marker().exists() or load(house.marker())["session_id"] == "s1"
+    if not house.marker().exists():
+        house.ok("plan", "approve", "--text", "1,2")
+    house.ok("run", "claim")
+    house.ok("run", "prepare-results")
+    done = house.ok("run", "execute", "--handoff", house.script())
+    assert [line["index"] for line in done["executed"]] == [1, 2]
+    assert house.types().count("marker.claimed") == 1
