@@ -6,10 +6,30 @@ from ledger.canonical import load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ledger.access import Ledger
     from ledger.event import Event
     from ledger.sqlite import SQLiteStore
 
 CLIPPED = 100
+SIGNS = {"recorded": " ", "self-signed": "~", "attested": "+", "witnessed": "*"}
+
+
+class Reach:
+    """How far the record of each event is promised: recorded, self-signed, attested, witnessed (DESIGN, promises)."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.size = 0
+        self._promise = "recorded"
+        if ledger.store.reader().of_type("ledger.checkpointed", 1):  # else nothing need be imported to say so
+            from commands.audit.against import reach
+
+            found = reach(ledger)
+            if found is not None:
+                self.size, self._promise = found.head.size, found.promise
+
+    def promise(self, event: Event) -> str:
+        """The promise for one event."""
+        return self._promise if event.seq <= self.size else "recorded"
 
 
 def content_json(content: bytes) -> object:
@@ -45,8 +65,11 @@ def _one_line(text: str) -> str:
     return flat if len(flat) <= CLIPPED else flat[:CLIPPED] + "…"
 
 
-def line(event: Event, store: SQLiteStore) -> str:
-    """One event in a line for people; control characters of foreign text never reach the terminal."""
+def line(event: Event, store: SQLiteStore, promise: str = "recorded") -> str:
+    """One event in a line for people; control characters of foreign text never reach the terminal.
+
+    The sign after the number says how far its record is promised: ~ self-signed, + attested, * witnessed.
+    """
     shown = event.data.decode("utf-8", "replace")
     if event.redacted:
         note = "  [redacted]"
@@ -56,4 +79,4 @@ def line(event: Event, store: SQLiteStore) -> str:
     else:
         note = ""
     place = f"{event.stream} v{event.version}"
-    return f"{event.seq:>6}  {event.recorded_at}  {place:<34} {event.type:<22} {event.actor:<18} {_one_line(shown + note)}"
+    return f"{event.seq:>6}{SIGNS[promise]} {event.recorded_at}  {place:<34} {event.type:<22} {event.actor:<18} {_one_line(shown + note)}"

@@ -6,7 +6,7 @@ import sys
 import time
 
 from commands.context import Context, dumps, say
-from commands.eventlines import line, whole
+from commands.eventlines import Reach, line, whole
 from commands.flags import Args, Command, Flag
 from commands.moments import since, until
 from ledger.errors import Usage
@@ -108,8 +108,13 @@ def _follow(ledger: Ledger, wanted: Filter, after: int) -> Iterator[Event]:
         time.sleep(POLL_SECONDS)
 
 
-def _print(event: Event, ledger: Ledger, as_json: bool) -> None:
-    say(dumps(whole(event, ledger.store)) if as_json else line(event, ledger.store))
+def _print(event: Event, ledger: Ledger, reach: Reach, *, as_json: bool) -> None:
+    promise = reach.promise(event)
+    say(
+        dumps({**whole(event, ledger.store), "promise": promise})
+        if as_json
+        else line(event, ledger.store, promise)
+    )
 
 
 def run(args: Args, context: Context) -> int:
@@ -118,7 +123,7 @@ def run(args: Args, context: Context) -> int:
         raise Usage("--follow goes on for ever; it does not go with --reverse or --until")
     ledger = context.ledger()
     reader = ledger.store.reader()
-    wanted = Filter(args)
+    wanted, reach = Filter(args), Reach(ledger)
     first, last = since(reader, args.since), until(reader, args.until)
     if args.n is not None:
         found = _last(ledger, wanted, first, last, args.n)
@@ -126,11 +131,11 @@ def run(args: Args, context: Context) -> int:
     else:
         events = select(ledger, wanted, first, last, backwards=args.reverse)
     for event in events:
-        _print(event, ledger, args.json)
+        _print(event, ledger, reach, as_json=args.json)
     if args.follow:
         try:
             for event in _follow(ledger, wanted, max(last, first - 1)):
-                _print(event, ledger, args.json)
+                _print(event, ledger, reach, as_json=args.json)
         except KeyboardInterrupt:
             return 0
     return 0
@@ -140,7 +145,8 @@ COMMANDS = {
     "log": Command(
         run,
         "The events, oldest first. X is a seq, or a time with a zone; both ends are included.\n"
-        "GLOB: * ? and [a-z], as the shell has them.",
+        "GLOB: * ? and [a-z], as the shell has them. The sign after the number says how far the record is promised:\n"
+        "none recorded, ~ self-signed, + attested by a checkpoint, * witnessed.",
         flags=(
             Flag("--stream", "GLOB", "only these streams"),
             Flag("--type", "GLOB", "only these types"),
