@@ -20,7 +20,7 @@ from commands.dispatch.returned import AVAILABILITY, SUCCEEDED, Returned, failed
 from commands.dispatch.selecting import Chooser
 from commands.dispatch.work import Work, open_request
 from commands.flags import Args, Command, Flag, Word
-from ledger.errors import Conflict, GatebookError
+from ledger.errors import Conflict, GatebookError, Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +50,11 @@ def run(args: Args, context: Context) -> int:
         reply = block(context, document, raw, args.request, Stop("malformed", str(error)), error.route)
     except Stop as stop:
         reply = block(context, document, raw, args.request, stop, str(document.get("route", "")))
+    except Usage:
+        raise
+    except GatebookError as error:
+        emit(result_of("blocked", [str(error)], requested=str(document.get("route", ""))))
+        return error.exit_code
     emit(reply)
     return EXIT_CODES.get(reply["status"], 0)
 
@@ -183,8 +188,9 @@ class _Loop:
             timeout=self.timeout,
         )
         outcome = without_secrets(executor.run(job))
+        seen = self.work.compared()
         outcome, named = record_health(self.chooser, self.work, endpoint, outcome)
-        self.work.returned(outcome, named, keep_report(outcome, packet))
+        self.work.returned(outcome, seen, named, keep_report(outcome, packet))
 
     def _prove(self, state: State) -> dict[str, Any]:
         if not state.verified_seq:

@@ -148,8 +148,9 @@ def returned(args: Args, context: Context) -> int:
         raise Refused(f"{args.id}: no attempt is open")
     outcome = without_secrets(outcome)
     endpoint = f"{open_attempt.provider}|{open_attempt.executor}"
+    seen = work.compared()
     outcome, named = record_health(chooser, work, endpoint, outcome)
-    data = work.returned(outcome, named, keep_report(outcome, {}) if args.report else "")
+    data = work.returned(outcome, seen, named, keep_report(outcome, {}) if args.report else "")
     emit(
         {
             "status": data.status,

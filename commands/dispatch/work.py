@@ -96,15 +96,24 @@ class Work(Record):
 
         return [self.ledger.folder, state_dir()]
 
-    def returned(self, outcome: Outcome, named: Named, report_path: str = "") -> Returned:
-        """Compare the pins, and record how the open attempt ended."""
-        state = self.state
-        attempt = state.open_attempt
+    def compared(self) -> Comparison:
+        """What changed since the open attempt began; taken before we write anything ourselves."""
+        attempt = self.state.open_attempt
         if attempt is None:
             raise Refused(f"{self.stream}: no attempt is open")
         event = self.ledger.store.reader().event(attempt.seq)
         assert event is not None
-        seen = self._compared(self.content(event)["pins"])
+        pins = self.content(event)["pins"]
+        try:
+            return compare_pins(self.ceiling, pins, self.request.authority.tools)
+        except GatebookError as error:  # what can no longer be looked at was not left as it was
+            return Comparison([], "refs", str(error))
+
+    def returned(self, outcome: Outcome, seen: Comparison, named: Named, report_path: str = "") -> Returned:
+        """Record how the open attempt ended, and what it changed."""
+        attempt = self.state.open_attempt
+        if attempt is None:
+            raise Refused(f"{self.stream}: no attempt is open")
         unchanged = self._unchanged(seen.files) if outcome.status == "succeeded" else []
         target, _ = digest_of_paths(listed(self.request.verification.fixed_target), self.ceiling.folder)
         data = Returned(
@@ -128,12 +137,6 @@ class Work(Record):
             },
         )
         return data
-
-    def _compared(self, pins: dict[str, Any]) -> Comparison:
-        try:
-            return compare_pins(self.ceiling, pins, self.request.authority.tools)
-        except GatebookError as error:  # what can no longer be looked at was not left as it was
-            return Comparison([], "refs", str(error))
 
     def _unchanged(self, changed: list[str]) -> list[str]:
         from commands.dispatch.ceiling import canonical, inside

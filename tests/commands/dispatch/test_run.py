@@ -518,8 +518,9 @@ def test_the_same_request_is_not_run_twice_at_once(bench):
     )
     child.kill()
     child.wait()
-    assert (code, result) == (5, None)
-    assert "being run by another process" in told
+    assert_complete(result)
+    assert (code, result["status"]) == (5, "blocked")
+    assert "being run by another process" in result["blockers"][0]
 
 
 def test_a_run_that_died_after_the_return_goes_on_with_the_verification(bench, monkeypatch):
@@ -650,3 +651,12 @@ def test_the_review_of_the_rubric_is_judged_at_the_given_time(bench):
     bench.rubric.write_text(bench.rubric.read_text().split("reviewed")[0] + "reviewed: 2026-08-20\n")
     assert bench.run(bench.request(), DONE, more=["--now", "2026-08-25T12:00:00Z"])[0] == 0
     assert bench.run(bench.request(), DONE, more=["--now", "2026-09-25T12:00:00Z"])[1]["status"] == "blocked"
+
+
+def test_health_kept_in_the_working_directory_is_not_the_workers_doing(bench):
+    (bench.work / "out.txt").write_text("done")
+    bench.executor("gemini", "print('it says done')")
+    request = bench.request(artifacts=[], authority={"allowed_paths": []})
+    code, result = bench.run(request, outage(), more=["--state", str(bench.work / "health.json")])
+    assert (code, result["blockers"], result["artifacts"]["files"]) == (0, [], [])
+    assert (bench.work / "health.json").exists()
