@@ -7,6 +7,8 @@ import subprocess
 import pytest
 from bench import DONE, assert_complete
 
+from commands import entry
+
 
 class Steps:
     def __init__(self, bench):
@@ -341,6 +343,7 @@ def test_a_policy_can_ask_for_a_signature(steps, bench, signer):
     code, told = steps.do("approve", path, "--what", "push to origin", "--sign", "--key", signer)
     assert (code, told["signed_by"]) == (0, "alice@example.invalid")
     assert bench.run(approvals(bench, told["seq"]), DONE)[0] == 0
+    assert entry.run(["replay"]) == 0  # which verifies the signature again
 
 
 def test_an_approval_can_be_signed_elsewhere_and_only_over_its_own_bytes(steps, bench, signer):
@@ -356,7 +359,6 @@ def test_an_approval_can_be_signed_elsewhere_and_only_over_its_own_bytes(steps, 
 
 
 def test_every_step_has_help_with_an_example(capsys):
-    from commands import entry
     from commands.table import COMMANDS
 
     for name in (name for name in COMMANDS if name.split()[0] in ("dispatch", "codex")):
