@@ -1,0 +1,262 @@
+"""The lawful order of a run: whatever is tried in whatever order, what admission lets in keeps the contract's promises."""
+
+import msgspec
+import pytest
+from blake3 import blake3
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from projections import plan_run as p
+from projections.approval_grammar import AnySkill, parse_approval
+from projections.fact import Fact, Law, Unlawful
+from projections.ledger_stream import State as LedgerState
+from projections.receipt import State as ReceiptState
+
+D = [str(digit) * 64 for digit in range(10)]
+NONCES = [f"{number:032x}" for number in range(4)]
+ITEMS = tuple(
+    p.Item(place, "urgent" if place == 1 else "soon", "1", str(place), "canvas-a") for place in (1, 2, 3)
+)
+KEYS = [item.key for item in ITEMS]
+
+
+def law_for(void_before=0):
+    states = {"ledger": LedgerState(), "receipt/none": ReceiptState()}
+    return Law(lambda stream: states.get(stream, ReceiptState()), void_before)
+
+
+class Log:
+    """A run's stream in memory: `try_` admits and folds one event, or says it was refused."""
+
+    def __init__(self):
+        self.state = p.initial("run/1-2026-11-30")
+        self.law = law_for()
+        self.seq = 1
+        self.types = []
+
+    def try_(self, name, data, content=None):
+        self.seq += 1
+        fact = Fact(
+            self.seq,
+            "run/1-2026-11-30",
+            self.seq,
+            name,
+            data,
+            self.seq,
+            "cli:t",
+            "t",
+            content=content,
+            content_digest="x" if content else None,
+        )
+        try:
+            p.admit(self.state, fact, self.law)
+        except Unlawful:
+            return False
+        self.state = p.evolve(self.state, fact)
+        self.types.append(name)
+        again = msgspec.json.decode(msgspec.json.encode(self.state), type=p.State)
+        assert again == self.state  # a snapshot of any state is that state
+        return True
+
+    def must(self, name, data, content=None):
+        assert self.try_(name, data, content), name
+
+
+def approval(text, *, before, after=D[2], session="s1", nonce=NONCES[0], decisions=None):
+    plan = {"items": [{"index": item.index, "bucket": item.bucket} for item in ITEMS]}
+    decided = parse_approval(text, plan, skills=AnySkill())["decisions"] if decisions is None else decisions
+    digest = blake3(nonce.encode() + text.encode()).hexdigest()
+    return p.Approved(session, decided, before, after, nonce, digest)
+
+
+def approved(text="1,3"):
+    log = Log()
+    log.must("plan.proposed", p.Proposed(D[0], D[1], D[0], ITEMS))
+    log.must("plan.approved", approval(text, before=D[1]), text.encode())
+    return log
+
+
+def prepared(text="1,3"):
+    log = approved(text)
+    log.must("marker.claimed", p.Claimed("s1", D[2], "2026-11-30T10:00:00Z", NONCES[1]))
+    log.must(
+        "marker.prepared",
+        p.Prepared("s1", NONCES[1], "2026-11-30T10:00:01Z", 0, tuple(log.state.approved_keys())),
+    )
+    return log
+
+
+def handed(place, attempt=1, nonce=NONCES[1]):
+    return p.HandedOff(place, KEYS[place - 1], "canvas-a", nonce, attempt)
+
+
+def recorded(place, status="draft_ready", result=D[3], nonce=NONCES[1], **more):
+    return p.Recorded(place, KEYS[place - 1], nonce, status, result, D[4], **more)
+
+
+def not_approved(place, nonce=NONCES[1]):
+    return p.Deferred(place, KEYS[place - 1], nonce, p.NOT_APPROVED, D[5], D[6])
+
+
+def test_a_run_goes_from_plan_to_release():
+    log = prepared()
+    for step in (
+        ("item.deferred", not_approved(2)),
+        ("item.handed_off", handed(1)),
+        ("result.recorded", recorded(1)),
+        ("item.handed_off", handed(3)),
+        ("result.recorded", recorded(3, "error")),
+    ):
+        log.must(*step)
+    log.must("run.reported", p.Reported(D[7]))
+    counts = {"draft_ready": 1, "skipped": 1, "error": 1}
+    assert not log.try_("run.finalized", p.Finalized("s1", NONCES[1], D[2], D[7], {**counts, "error": 2}))
+    log.must("run.finalized", p.Finalized("s1", NONCES[1], D[2], D[7], counts))
+    log.must("marker.released", p.Released("s1", NONCES[1]))
+    assert not log.try_("marker.claimed", p.Claimed("s1", D[2], "2026-11-30T11:00:00Z", NONCES[2]))
+
+
+@pytest.mark.parametrize(
+    ("text", "change"),
+    [
+        ("1", {"decisions": {"1": "approve", "2": "approve", "3": "defer"}}), ("1", {"decisions": {"1": "approve"}}), ("1", {"before": D[9]}), ("1", {"nonce": "x"}),
+        ("1 or so", {"decisions": {"1": "approve", "2": "defer", "3": "defer"}}), ("1", {"decisions": {}}), ("1", {"decisions": {"a": "approve"}}), ("1", {"after": "x"}),
+    ],
+)  # fmt: skip
+def test_an_approval_that_does_not_follow_from_its_words_is_unlawful(text, change):
+    log = Log()
+    log.must("plan.proposed", p.Proposed(D[0], D[1], D[0], ITEMS))
+    assert not log.try_("plan.approved", approval(text, **{"before": D[1], **change}), text.encode())
+
+
+def test_words_that_differ_from_their_digest_or_are_missing_are_unlawful_and_redacted_ones_are_counted():
+    log = Log()
+    log.must("plan.proposed", p.Proposed(D[0], D[1], D[0], ITEMS))
+    data = approval("1", before=D[1])
+    assert not log.try_("plan.approved", data, b"1 ")
+    assert not log.try_("plan.approved", data, None)
+    fact = Fact(
+        9,
+        "run/1-2026-11-30",
+        9,
+        "plan.approved",
+        data,
+        9,
+        "cli:t",
+        "t",
+        content=None,
+        content_digest="redacted",
+    )
+    p.admit(log.state, fact, log.law)
+    assert log.law.skipped == 1
+
+
+def test_while_a_marker_is_held_nothing_is_proposed_or_approved():
+    log = prepared()
+    assert not log.try_("plan.proposed", p.Proposed(D[0], D[8], D[0], ITEMS))
+    assert not log.try_("plan.approved", approval("2", before=D[2], nonce=NONCES[3]), b"2")
+    assert not log.try_("marker.claimed", p.Claimed("s1", D[2], "2026-11-30T11:00:00Z", NONCES[2]))
+
+
+def test_a_resumed_claim_prepares_again_before_anything_else():
+    log = prepared()
+    log.must("marker.resumed", p.Resumed("s1", NONCES[1]))
+    assert not log.try_("item.handed_off", handed(1))
+    log.must(
+        "marker.prepared",
+        p.Prepared("s1", NONCES[1], "2026-11-30T10:00:01Z", 0, tuple(log.state.approved_keys())),
+    )
+    log.must("item.handed_off", handed(1))
+
+
+def test_a_new_plan_voids_its_approval_and_a_claim_needs_the_session_and_digest_of_it():
+    log = approved()
+    for session, digest in (("s2", D[2]), ("s1", D[1])):
+        assert not log.try_("marker.claimed", p.Claimed(session, digest, "2026-11-30T10:00:00Z", NONCES[1]))
+    log.must("plan.proposed", p.Proposed(D[0], D[8], D[0], ITEMS))
+    assert not log.try_("marker.claimed", p.Claimed("s1", D[2], "2026-11-30T10:00:00Z", NONCES[1]))
+    assert not log.try_("plan.proposed", p.Proposed(D[9], D[7], D[0], ITEMS))
+
+
+def test_a_restore_voids_approvals_and_claims():
+    log = approved()
+    log.law.void_before = log.seq + 1
+    assert not log.try_("marker.claimed", p.Claimed("s1", D[2], "2026-11-30T10:00:00Z", NONCES[1]))
+    log = prepared()
+    log.law.void_before = log.seq + 1
+    assert not log.try_("item.handed_off", handed(1))
+    log.must("plan.approved", approval("2", before=D[2], after=D[8], nonce=NONCES[3]), b"2")
+    log.must("marker.claimed", p.Claimed("s1", D[8], "2026-11-30T10:00:00Z", NONCES[2]))
+
+
+def test_a_recovered_claim_is_fenced_out():
+    log = prepared()
+    log.must("item.handed_off", handed(1))
+    entries = dict.fromkeys(KEYS, D[4])
+    assert not log.try_(
+        "marker.recovered", p.Recovered(D[7], "s1", NONCES[1], D[2], {}, tuple(KEYS[:2]), entries)
+    )
+    log.must("marker.recovered", p.Recovered(D[7], "s1", NONCES[1], D[2], {}, tuple(KEYS), entries))
+    assert not log.try_("result.recorded", recorded(1))
+    assert not log.try_(
+        "marker.recovered", p.Recovered(D[7], "s1", NONCES[1], D[2], {}, tuple(KEYS), entries)
+    )
+    assert not log.try_("marker.claimed", p.Claimed("s1", D[2], "2026-11-30T10:00:00Z", NONCES[2]))
+
+
+def test_a_submission_without_its_consumption_is_unlawful():
+    log = prepared()
+    log.must("item.handed_off", handed(1))
+    assert not log.try_("result.recorded", recorded(1, "submitted", receipt_id="none"))
+    log.must("result.recorded", recorded(1, "submitted"))
+
+
+nonces = st.sampled_from(NONCES)
+places = st.sampled_from([1, 2, 3])
+digests = st.sampled_from(D)
+moves = st.one_of(
+    st.tuples(st.just("plan.proposed"), st.builds(p.Proposed, st.just(D[0]), digests, st.just(D[0]), st.just(ITEMS)), st.none()),
+    st.tuples(st.just("plan.approved"), st.builds(lambda before, after, nonce, session: approval("1,3", before=before, after=after, nonce=nonce, session=session), digests, digests, nonces, st.sampled_from(["s1", "s2"])), st.just(b"1,3")),
+    st.tuples(st.just("marker.claimed"), st.builds(p.Claimed, st.sampled_from(["s1", "s2"]), digests, st.just("2026-11-30T10:00:00Z"), nonces), st.none()),
+    st.tuples(st.just("marker.resumed"), st.builds(p.Resumed, st.sampled_from(["s1", "s2"]), nonces), st.none()),
+    st.tuples(st.just("marker.prepared"), st.builds(p.Prepared, st.sampled_from(["s1", "s2"]), nonces, st.just("t"), st.just(0), st.sampled_from([(KEYS[0], KEYS[2]), ()])), st.none()),
+    st.tuples(st.just("item.handed_off"), st.builds(handed, places, st.sampled_from([1, 2]), nonces), st.none()),
+    st.tuples(st.just("item.deferred"), st.builds(lambda place, nonce, reason: p.Deferred(place, KEYS[place - 1], nonce, reason, "" if reason == p.INTERRUPTED else D[5], "" if reason == p.INTERRUPTED else D[6]), places, nonces, st.sampled_from([p.NOT_APPROVED, p.PAUSED, p.SKILL_MISSING, p.INTERRUPTED])), st.none()),
+    st.tuples(st.just("result.recorded"), st.builds(recorded, places, st.sampled_from(p.STATUSES), digests, nonces), st.none()),
+    st.tuples(st.just("run.reported"), st.builds(p.Reported, digests), st.none()),
+    st.tuples(st.just("marker.released"), st.builds(p.Released, st.sampled_from(["s1", "s2"]), nonces), st.none()),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from([Log, approved, prepared]), st.lists(moves, max_size=40))
+def test_no_order_of_attempts_breaks_the_promises(start, attempts):
+    log = start()
+    open_one, ran, holder = None, set(), log.state.claim and log.state.claim.nonce
+    for name, data, content in attempts:
+        before = log.state.claim.nonce if log.state.claim else None
+        was_ready = log.state.claim is not None and log.state.claim.is_ready
+        if not log.try_(name, data, content):
+            continue
+        if name in ("plan.proposed", "plan.approved"):
+            assert before is None, "nothing is decided while a marker is held"
+        if name == "marker.claimed":
+            assert before is None, "one owner"
+            open_one, ran, holder = None, set(), data.nonce
+        if name in ("item.handed_off", "item.deferred", "result.recorded"):
+            assert was_ready, "results were prepared"
+            assert data.nonce == holder, "an older claim is fenced out"
+        if name == "item.handed_off":
+            assert open_one is None, "one hand-off at a time"
+            assert data.key in log.state.approved_keys(), "only approved items"
+            assert data.key not in ran, "no item twice unless interrupted or paused"
+            open_one = data.key
+        if name == "result.recorded":
+            assert open_one == data.key, "a result only after its hand-off"
+            open_one = None
+            ran.add(data.key)
+        if name == "item.deferred" and data.reason == p.INTERRUPTED:
+            assert open_one == data.key
+            open_one = None
+        if name == "run.reported":
+            assert not log.state.missing()
