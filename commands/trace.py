@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from commands.context import emit, say
 from commands.flags import Args, Command, Flag, Word, whole_number
 from ledger.canonical import load
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 SHOWN = 240  # characters of a person's words in text output
 PAGE = 1000
+DEEPEST = 30  # levels of the tree in text output
 
 
 def _step(event: Event) -> Step:
@@ -57,9 +60,10 @@ class Tracer:
         found = grounds(step, self._history(event.stream))
         for relation, stream in other_streams(step):
             self._history(stream)
-            before = [seq for seq in self._last[stream] if seq < event.seq]
-            if before and all(reason.seq != before[-1] for reason in found):
-                found.append(Reason(relation, before[-1]))
+            seqs = self._last[stream]
+            at = bisect_left(seqs, event.seq)
+            if at and all(reason.seq != seqs[at - 1] for reason in found):
+                found.append(Reason(relation, seqs[at - 1]))
         return found
 
     def causes(self, starts: list[Event]) -> dict[int, list[Reason]]:
@@ -210,20 +214,29 @@ def _line(node: dict[str, Any], relation: str = "") -> str:
     return f"{lead}{node['seq']} {node['type']}  {node['stream']}  {node['recorded_at']}  {node['actor']}{gone}{words}"
 
 
-def _tree(
-    nodes: dict[int, dict[str, Any]], seq: int, relation: str, indent: str, shown: set[int]
-) -> list[str]:
-    node = nodes[seq]
-    lines = [_line(node, relation) + ("  (above)" if seq in shown else "")]
-    if seq in shown:
-        return lines
-    shown.add(seq)
-    reasons = node["because"]
-    for at, reason in enumerate(reasons):
-        last = at == len(reasons) - 1
-        inner = _tree(nodes, reason["seq"], reason["relation"], indent, shown)
-        lines.append(("└─ " if last else "├─ ") + inner[0])
-        lines += [("   " if last else "│  ") + line for line in inner[1:]]
+def _tree(nodes: dict[int, dict[str, Any]], start: int) -> list[str]:
+    """The causes of `start` as lines of a tree; a node that was shown is not taken apart again, nor one too deep."""
+    lines: list[str] = []
+    shown: set[int] = set()
+    # (event, relation, what stands before its line, what stands before its causes' lines, depth)
+    todo = [(start, "", "", "", 0)]
+    while todo:
+        seq, relation, lead, below, depth = todo.pop()
+        reasons = nodes[seq]["because"]
+        known = seq in shown
+        deep = depth >= DEEPEST and bool(reasons)
+        lines.append(
+            lead
+            + _line(nodes[seq], relation)
+            + ("  (above)" if known else "  … (--json shows all)" if deep else "")
+        )
+        if known or deep:
+            continue
+        shown.add(seq)
+        for at, reason in reversed(list(enumerate(reasons))):
+            last = at == len(reasons) - 1
+            branch, rest = ("└─ ", "   ") if last else ("├─ ", "│  ")
+            todo.append((reason["seq"], reason["relation"], below + branch, below + rest, depth + 1))
     return lines
 
 
@@ -236,7 +249,7 @@ def run(args: Args, context: Context) -> int:
     say(found["answer"])
     nodes = {node["seq"]: node for node in found["causes"]}
     say("\nWhy:")
-    for line in _tree(nodes, max(nodes), "", "", set()):
+    for line in _tree(nodes, max(nodes)):
         say(line)
     say("\nWhat followed:" if found["effects"] else "\nNothing rests on it.")
     for node in found["effects"]:

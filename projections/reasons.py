@@ -6,6 +6,8 @@ review), so that following grounds leads from any event back to a person's words
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -127,26 +129,32 @@ WORDS = ("plan.approved", "receipt.issued", "dispatch.approved", "drift.accepted
 class History:
     """The steps of one stream so far, in order; answers which was the latest of a kind."""
 
-    __slots__ = ("_by_type",)
+    __slots__ = ("_by_type", "_seqs")
 
     def __init__(self, steps: Iterable[Step] = ()) -> None:
         self._by_type: dict[str, list[Step]] = {}
+        self._seqs: dict[str, list[int]] = {}
         for step in steps:
             self.add(step)
 
     def add(self, step: Step) -> None:
         """The stream's next step."""
         self._by_type.setdefault(step.type, []).append(step)
+        self._seqs.setdefault(step.type, []).append(step.seq)
+
+    def _before(self, name: str, before: int) -> int:
+        return bisect_left(self._seqs.get(name, []), before)
 
     def latest(self, types: Iterable[str], before: int, fits: Callable[[Step], bool]) -> Step | None:
         """The latest step before seq `before` of one of `types` that `fits`."""
         best: Step | None = None
         for name in types:
-            for step in reversed(self._by_type.get(name, ())):
-                if best is not None and step.seq <= best.seq:
+            steps = self._by_type.get(name, [])
+            for at in range(self._before(name, before) - 1, -1, -1):
+                if best is not None and steps[at].seq <= best.seq:
                     break
-                if step.seq < before and fits(step):
-                    best = step
+                if fits(steps[at]):
+                    best = steps[at]
                     break
         return best
 
@@ -156,12 +164,12 @@ class History:
         floor = start.seq if start is not None else 0
         found: dict[object, Step] = {}
         for name in ground.types:
-            for step in self._by_type.get(name, ()):
-                if floor < step.seq < before:
-                    value = step.data.get(ground.each)
-                    key = value if isinstance(value, (str, int)) else repr(value)
-                    if key not in found or found[key].seq < step.seq:
-                        found[key] = step
+            steps = self._by_type.get(name, [])
+            for step in steps[self._before(name, floor + 1) : self._before(name, before)]:
+                value = step.data.get(ground.each)
+                key = value if isinstance(value, (str, int)) else repr(value)
+                if key not in found or found[key].seq < step.seq:
+                    found[key] = step
         return sorted(found.values(), key=lambda step: step.seq)
 
 
@@ -181,7 +189,9 @@ def _numbers(step: Step) -> list[Reason]:
     if step.type == "stages.carried" and isinstance(step.data.get("review"), int):
         found.append(Reason("carried by review", step.data["review"]))
     if step.type == "dispatch.attempted":
-        found += [Reason("approved by", seq) for seq in step.data.get("approvals", ()) if isinstance(seq, int)]
+        found += [
+            Reason("approved by", seq) for seq in step.data.get("approvals", ()) if isinstance(seq, int)
+        ]
     if step.type == "ledger.redacted":
         found += [
             Reason("erased content of", seq) for seq in step.data.get("events", ()) if isinstance(seq, int)

@@ -182,7 +182,8 @@ _STEPS = [
 
 def axis_ticks(start: int, end: int, most: int) -> list[tuple[int, str]]:
     """At most `most` round moments within `start`..`end` with their labels (UTC)."""
-    step = next((step for step in _STEPS if (end - start) / step < most), 36_500 * DAY)
+    step = next((step for step in _STEPS if (end - start) / step < most), 0)
+    step = step or -(-(end - start) // ((most - 1) * DAY)) * DAY  # centuries: whole days are round enough
     first = -(-start // step) * step
     return [(at, tick_label(at, step)) for at in range(first, end + 1, step)]
 
