@@ -64,12 +64,25 @@ def parse(args: Args, context: Context) -> int:
     resolver = resolver_of(args)
     documents = read_documents(folder, now=now, current=True, resolver=resolver)
     approval = parse_text(documents, text, _skills(args), resolver)
-    if approval["kind"] != "clarify" and context.ledger_if_any() is not None:
+    if approval["kind"] != "clarify" and _has_ledger(context):
         run = Run(context, args.run_dir, now=args.now)
         if not _is_held(run):
             record_plan(run, documents)
     emit(approval)
     return 2 if approval["kind"] == "clarify" else 0
+
+
+def _has_ledger(context: Context) -> bool:
+    """Whether there is a ledger to record in; one that was found and is not trusted is none, and that is said."""
+    import sys
+
+    from ledger.errors import Refused
+
+    try:
+        return context.ledger_if_any() is not None
+    except Refused as error:
+        sys.stderr.write(f"gatebook: the plan was not recorded: {error}\n")
+        return False
 
 
 def _is_held(run: Run) -> bool:

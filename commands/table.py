@@ -69,7 +69,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "hooks uninstall": ("commands.hooks", "take it out again"),
     "authority show": ("commands.authority.policy", "the approval policy that holds"),
     "authority require": ("commands.authority.policy", "set the approval policy, signed"),
-    "authority rotate": ("commands.authority.rotate", "a new checkpoint or receipt key, signed by the old one"),
+    "authority rotate": (
+        "commands.authority.rotate",
+        "a new checkpoint or receipt key, signed by the old one",
+    ),
     "authority signers": ("commands.authority.policy", "who may sign what"),
     "session start": ("commands.sessions.session", "lock a review session for an agent, open or resume it"),
     "session run": ("commands.sessions.session", "drive a review session from plan to delivery"),

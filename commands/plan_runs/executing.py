@@ -202,6 +202,7 @@ def _work(words: list[str], work_dir: str, told: bytes, stop: Interruption) -> i
         lock = -1
         worker.communicate(told)
         stop.waiting = False
+        _end_group(worker.pid)
         return worker.returncode
     except BaseException:
         stop.waiting = False
@@ -211,6 +212,14 @@ def _work(words: list[str], work_dir: str, told: bytes, stop: Interruption) -> i
     finally:
         if lock >= 0:
             os.close(lock)
+
+
+def _end_group(group: int) -> None:
+    """What a worker left running ends with it: it could still write where its result was read."""
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
 
 
 def _end(worker: Any) -> None:
@@ -228,3 +237,4 @@ def _end(worker: Any) -> None:
         except subprocess.TimeoutExpired:
             continue
     worker.wait()
+    _end_group(worker.pid)

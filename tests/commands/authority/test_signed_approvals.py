@@ -225,3 +225,53 @@ def test_presence_accepts_only_keys_that_were_touched(house):
         == 0
     )
     assert "presence" in house.refused(4, *APPROVE, "--sign", "--key", house.folder / "ann")
+
+
+def test_a_rotated_receipt_key_signs_and_older_receipts_stay_valid(house):
+    words = ["receipt", "issue", "--origin", "https://c.edu", "--course", "1", "--target-type", "quiz", "--target", "2", "--action", "quiz.start",
+             "--session", "s1", "--expires", (house.now + timedelta(hours=1)).isoformat(), "--authority", "yes", "--sign", "--key", house.folder / "ann"]  # fmt: skip
+    use = [
+        "--origin",
+        "https://c.edu",
+        "--course",
+        "1",
+        "--target-type",
+        "quiz",
+        "--target",
+        "2",
+        "--action",
+        "quiz.start",
+    ]
+    assert house.cli(*words, "--out", house.folder / "before.json")[0] == 0
+    assert house.cli("authority", "rotate", "receipt")[0] == 0
+    assert house.cli(*words, "--out", house.folder / "after.json")[0] == 0
+    for name in ("before.json", "after.json"):
+        assert house.cli("receipt", "consume", house.folder / name, *use)[1]["allowed"] is True
+    assert house.cli("authority", "rotate", "checkpoint")[0] == 0
+
+
+def test_replay_admits_a_ledger_of_signed_events(house):
+    from ledger.access import open_ledger
+    from projections.authority import check_fact
+    from projections.engine import fact_of
+    from projections.ledger_stream import evolve, initial
+    from projections.replay import replay
+
+    house.ok(*APPROVE, "--sign", "--key", house.folder / "ann")
+    (house.folder / "new").write_text((house.folder / "signers").read_text() + "# types: plan.approved\n")
+    assert (
+        house.cli("authority", "require", "--signers", house.folder / "new", "--key", house.folder / "ann")[0]
+        == 0
+    )
+    opened = open_ledger(str(house.folder / ".gatebook"))
+    assert replay(opened.store)[0].ok
+    state = initial("ledger")
+    for event in opened.store.read():
+        fact = fact_of(event)
+        check_fact(fact, state, opened.id)
+        if fact.stream == "ledger":
+            state = evolve(state, fact)
+        if fact.type == "plan.approved":
+            with pytest.raises(Exception, match="does not fit"):
+                check_fact(fact, state, "0" * 32)
+    opened.close()
