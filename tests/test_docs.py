@@ -118,10 +118,10 @@ def shell(tmp_path):
     programs, home = tmp_path / "bin", tmp_path / "home"
     programs.mkdir()
     home.mkdir()
-    (programs / "gatebook").write_text(
-        f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m commands "$@"\n'
-    )
-    (programs / "gatebook").chmod(0o755)
+    for name, words in (("gatebook", "-m commands "), ("python3", "")):
+        call = f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" {words}"$@"\n'
+        (programs / name).write_text(call)
+        (programs / name).chmod(0o755)
     names = ("CODEX_THREAD_ID", "CODEX_SESSION_ID", "CLAUDECODE", "GATEBOOK_LEDGER", "SSH_AUTH_SOCK")
     around = {name: text for name, text in os.environ.items() if name not in names}
     around |= {

@@ -47,6 +47,7 @@ STORIES: dict[str, list[str]] = {
         "run claim", "run prepare-results", "run next", "guard stop", "run execute", "run pause", "run report", "run deliver",
         "run finalize", "run recover", "timeline",
     ],
+    "hooks": ["gatebook init", "guard capture", "hooks install", "hooks uninstall"],
     "receipts": [
         "gatebook init", "mkdir -p $WORK", "echo PASS > $WORK/verification.log", "echo text > $WORK/draft.md",
         "echo '{\"status\":\"draft_ready\",\"draft_path\":\"draft.md\"}' > $WORK/result.json",
@@ -63,7 +64,7 @@ STORIES: dict[str, list[str]] = {
     "authority": [
         "gatebook init", "authority show", "mkdir -m 700 ~/.ssh", "ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id_ed25519",
         "ssh-keygen -q -t ed25519 -N '' -f spare", '{ echo "ada $(cat ~/.ssh/id_ed25519.pub)"; echo "ada $(cat spare.pub)"; } > signers',
-        "authority require", "authority signers",
+        "authority require", "authority signers", "authority rotate",
     ],
     "a review session, step by step": [
         "gatebook init", "REVIEW", "TOKEN=$(gatebook session start --plan plan.md --title 'Add retries' --owner-pid $$ | field owner)", "UUID=${TOKEN%%.*}", "session status", "round start",

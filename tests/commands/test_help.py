@@ -186,7 +186,10 @@ def test_the_examples_of_help_run_as_they_stand(title, project):
             steps.append(step)
     script = project.parent / "story.sh"
     script.write_text(script_of(steps))
-    terminal, inner = pty.openpty()  # a person types: receipts are issued at a terminal only
+    terminal, inner = (
+        pty.openpty()
+    )  # a person types: receipts are issued, and hooks changed, at a terminal only
+    os.write(terminal, b"y\ny\n")
     with open(around["OUT"], "wb") as out:
         done = subprocess.run(
             ["bash", str(script)], cwd=project, env=around, stdin=inner, stdout=out, stderr=subprocess.PIPE, timeout=200,
