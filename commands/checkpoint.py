@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from projections.ledger_stream import State
 
 
-def _memory_path(ledger_id: str) -> str:
+def _memory_path(ledger_id: str, restored: int) -> str:
+    """Where this machine keeps the last note it signed; a history that a restore began (on record) has its own."""
     from ledger.home import state_dir
 
-    return os.path.join(state_dir(), "checkpoints", ledger_id)
+    return os.path.join(state_dir(), "checkpoints", f"{ledger_id}-{restored}" if restored else ledger_id)
 
 
 def _signing_key(ledger: Ledger, state: State) -> Ed25519PrivateKey:
@@ -48,31 +49,27 @@ def _last_signed(ledger: Ledger, state: State, key: notes.VerifierKey) -> notes.
         if state.checkpointed
         else None
     )
+    path = _memory_path(ledger.id, state.restored)
     try:
-        with open(_memory_path(ledger.id), encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             text = file.read(notes.MAX_NOTE + 1)
     except FileNotFoundError:
         return recorded
     except OSError as error:
-        raise Refused(
-            f"{_memory_path(ledger.id)}: {error.strerror}: the last checkpoint signed here cannot be read"
-        ) from None
+        raise Refused(f"{path}: {error.strerror}: the last checkpoint signed here cannot be read") from None
     note = notes.parse_note(text)
     remembered = notes.parse_checkpoint(note.text)
     if remembered.origin != ledger.id or not any(line.name == key.name for line in note.signatures):
         raise Tampered(
-            f"{_memory_path(ledger.id)}: not a checkpoint of this ledger: somebody changed it",
+            f"{path}: not a checkpoint of this ledger: somebody changed it",
             verdict="forked",
         )
-    if state.restored and remembered.size >= state.restored:
-        return recorded  # it covers events that a restore, on record, has given up
     return remembered if recorded is None or remembered.size >= recorded.size else recorded
 
 
-def _remember(ledger_id: str, text: str) -> None:
+def _remember(path: str, text: str) -> None:
     from ledger.sqlite import write_whole
 
-    path = _memory_path(ledger_id)
     os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
     write_whole(path, text.encode())
 
@@ -110,7 +107,7 @@ def make_checkpoint(ledger: Ledger, context: Context) -> str:
     # Crash before the commit: the note was never shown. Crash after it: the same call makes the same note again.
     submit(ledger, context.origin(), decide)
     if last is None or size >= last.size:
-        _remember(ledger.id, text)
+        _remember(_memory_path(ledger.id, state.restored), text)
     return text
 
 

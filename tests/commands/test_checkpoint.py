@@ -173,3 +173,45 @@ def test_no_key_lies_in_the_ledger(cli, tmp_path):
             with open(os.path.join(where, name), "rb") as file:
                 raw = file.read()
             assert not any(seed in raw or bytes.fromhex(seed.decode()) in raw for seed in seeds)
+
+
+def restore(cli, saved: str) -> None:
+    """Somebody puts an older copy of the ledger back."""
+    for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm"):
+        path = os.path.join(cli.ledger, name)
+        if os.path.exists(path):
+            os.unlink(path)
+    shutil.copy(saved, cli.database)
+
+
+def test_a_restored_ledger_signs_again_only_after_the_restore_is_on_record(cli):
+    cli.notes(10)
+    cli.ok("checkpoint")
+    cli.ok("backup", "saved.db")
+    cli.notes(10)
+    lost = cli.ok("checkpoint", "--out", "lost.note")
+    restore(cli, "saved.db")
+    code, out, _ = cli("checkpoint")
+    assert code in (3, 4)
+    assert out == ""
+    cli.ok("resume", "--as-successor", "--reason", "the disk died")
+    cli.notes(20)
+    head = head_of(cli.ok("checkpoint", "--out", "new.note"))
+    assert head.size > head_of(lost).size
+    assert cli("prove", "--consistency", "lost.note", "new.note")[0] == 3
+    assert cli("verify", "--against", "lost.note")[0] == 3
+
+
+def test_after_a_restore_a_rewritten_history_is_found_as_before(cli):
+    cli.notes(10)
+    cli.ok("backup", "saved.db")
+    cli.notes(10)
+    restore(cli, "saved.db")
+    cli.ok("resume", "--as-successor", "--reason", "the disk died")
+    cli.notes(5)
+    cli.ok("checkpoint")
+    cli.rewrite(14, b"cli:", b"bad:")
+    cli.sql("DELETE FROM snapshots")
+    code, out, err = cli("checkpoint")
+    assert (code, out) == (3, "")
+    assert "rewritten" in err
