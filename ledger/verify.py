@@ -19,7 +19,7 @@ from blake3 import blake3
 from msgspec import Meta, Struct
 
 from ledger.canonical import MAX_SAFE, is_canonical
-from ledger.errors import GatebookError, Tampered
+from ledger.errors import GatebookError, Tampered, Unavailable
 from ledger.event import (
     HASH_CONTEXT,
     ZERO_HASH,
@@ -54,6 +54,7 @@ VERDICTS = (
     "nothing-to-verify",
 )
 PROGRESS_EVERY = 20_000
+WORTH_A_PROCESS = 20_000  # events: below that a second process takes longer to start than it saves
 
 
 class Envelope(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False, kw_only=True):
@@ -84,7 +85,7 @@ def _plain_json(depth: int) -> Any:
     return dict[str, below]
 
 
-_read_envelope = msgspec.json.Decoder(Envelope).decode
+read_envelope = msgspec.json.Decoder(Envelope).decode
 _read_data = msgspec.json.Decoder(_plain_json(4)).decode
 _write = msgspec.json.Encoder().encode
 _write_sorted = msgspec.json.Encoder(order="sorted").encode
@@ -186,13 +187,15 @@ class Walk:
         self.checkpointed = 0
         self.next_counted = start
 
-    def rows(self, rows: Iterable[Row], each: Callable[[Envelope, Row], None] | None = None) -> None:
+    def rows(self, rows: Iterable[Row]) -> None:
         """Check rows that follow the ones before.
 
         Raises:
             Wrong: the first event that is not as recorded.
         """
         data_hash, chain = blake3(), blake3(derive_key_context=HASH_CONTEXT)
+        chain_reset, chain_update, chain_digest = chain.reset, chain.update, chain.digest
+        data_reset, data_update, data_hexdigest = data_hash.reset, data_hash.update, data_hash.hexdigest
         previous, expected, recorded = self.previous, self.next, self.recorded
         streams, types = self.streams, self.types
         try:
@@ -200,14 +203,14 @@ class Walk:
                 seq, raw, data, salt, content, stored = row
                 try:
                     # hash = BLAKE3-derive_key(previous hash || envelope), see ledger.event.chain_hash
-                    chain.reset()
-                    chain.update(previous + raw)
-                    data_hash.reset()
-                    data_hash.update(data)
-                    envelope = _read_envelope(raw)
+                    chain_reset()
+                    chain_update(previous + raw)
+                    data_reset()
+                    data_update(data)
+                    envelope = read_envelope(raw)
                     good = (
-                        chain.digest() == stored
-                        and data_hash.hexdigest() == envelope.data_digest
+                        chain_digest() == stored
+                        and data_hexdigest() == envelope.data_digest
                         and _write(envelope) == raw
                         and data.isascii()
                         and _write_sorted(_read_data(data)) == data
@@ -242,8 +245,6 @@ class Walk:
                     self.keys += 1
                 if envelope.stream == "ledger":
                     self._ledger_event(envelope.type, data)
-                if each is not None:
-                    each(envelope, row)
                 previous, recorded = stored, now
                 expected += 1
         finally:
@@ -265,7 +266,7 @@ class Walk:
         if computed != stored:
             raise self._hash(seq, computed, stored)
         try:
-            envelope = _read_envelope(raw)
+            envelope = read_envelope(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Wrong("content-mismatch", seq, "envelope", "the members of format 1", str(error)) from None
         written = _write(envelope)
@@ -518,12 +519,11 @@ def verify(
     since: tuple[int, bytes] | None = None,
     upto: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-    each: Callable[[Envelope, Row], None] | None = None,
 ) -> Report:
     """Check the ledger's table and every event up to the head of this moment; other processes may go on writing.
 
     `memory`: (seq, hash) this machine saw last. `since`: (seq, hash) already verified: only later events are read.
-    `upto`: stop after this event. `jobs`: processes to share the events. `each` gets every event in order once it is checked (one process only).
+    `upto`: stop after this event. `jobs`: processes to share the events.
     `progress(done, of)` now and then. Never raises for what is wrong with the ledger: the report says it.
     """
     report = Report()
@@ -546,10 +546,10 @@ def verify(
                 raise Wrong("forked", since[0], "hash", since[1], row[0][0])
         walk = Walk(store, start, previous)
         index = IndexScan(store.path, head.seq) if since is None else None
-        if jobs > 1 and head.seq - start > 20_000 and each is None:
+        if jobs > 1 and head.seq - start > WORTH_A_PROCESS:
             _in_parallel(walk, head.seq, jobs, progress)
         else:
-            _walk(walk, store, head.seq, progress, each)
+            _walk(walk, store, head.seq, progress)
         report.events = walk.events
         if walk.next <= head.seq:
             raise Wrong("gap", walk.next, "seq", walk.next, None)
@@ -581,7 +581,6 @@ def _walk(
     store: SQLiteStore,
     last: int,
     progress: Callable[[int, int], None] | None,
-    each: Callable[[Envelope, Row], None] | None,
 ) -> None:
     # A connection of its own: one long read that neither holds the store's mutex nor its statements.
     connection = connect(store.path)
@@ -590,7 +589,7 @@ def _walk(
             upto = min(last, walk.next + PROGRESS_EVERY - 1) if progress is not None else last
             before = walk.next
             cursor = connection.execute(RANGE_SQL, (before, upto))
-            walk.rows(cursor, each)
+            walk.rows(cursor)
             if walk.next <= upto:
                 return  # the rest is not there: the caller says so
             if progress is not None:
@@ -611,13 +610,13 @@ def _in_parallel(walk: Walk, last: int, jobs: int, progress: Callable[[int, int]
         for begin, end in ranges[1:]:
             command = [sys.executable, "-m", "ledger.verify", store.path, str(begin), str(end)]
             workers.append(subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL))
-        _walk(walk, store, ranges[0][1] - 1, progress, None)
+        _walk(walk, store, ranges[0][1] - 1, progress)
         for worker, (begin, end) in zip(workers, ranges[1:], strict=True):
             out, _ = worker.communicate()
             found = msgspec.json.decode(out) if worker.returncode == 0 and out else None
             if found is None or "wrong" in found:
                 # Walk the range here, in order: the first wrong event is the one to name.
-                _walk(walk, store, end - 1, progress, None)
+                _walk(walk, store, end - 1, progress)
                 continue
             walk.join(found)
             if progress is not None:
@@ -637,9 +636,9 @@ def _worker(path: str, begin: int, end: int) -> int:
     (previous, before) = row[0]
     assert isinstance(previous, bytes)
     assert isinstance(before, bytes)
-    walk = Walk(store, begin, previous, _read_envelope(before).recorded_at)
+    walk = Walk(store, begin, previous, read_envelope(before).recorded_at)
     try:
-        _walk(walk, store, end - 1, None, None)
+        _walk(walk, store, end - 1, None)
         answer = walk.summary() if walk.next == end else {"wrong": True}
     except Wrong:
         answer = {"wrong": True}
@@ -649,5 +648,54 @@ def _worker(path: str, begin: int, end: int) -> int:
     return 0
 
 
+class Elsewhere:
+    """A whole verification in a process of its own, while this one does something else with the same events."""
+
+    def __init__(self, store: SQLiteStore, memory: tuple[int, bytes] | None, upto: int | None) -> None:
+        import subprocess
+
+        seq, hash_ = memory or (0, b"")
+        words = [store.path, str(upto or 0), str(seq), hash_.hex() or "-"]
+        command = [sys.executable, "-m", "ledger.verify", "report", *words]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+
+    def report(self) -> Report:
+        """Its report, when it is done.
+
+        Raises:
+            Unavailable: the process died (no memory, killed).
+        """
+        out, _ = self._process.communicate()
+        if self._process.returncode != 0 or not out:
+            raise Unavailable("the verifying process was ended from outside; run the command again")
+        found = msgspec.json.decode(out)
+        report = Report()
+        for name in Report.__slots__:
+            value = found[name]
+            setattr(report, name, bytes.fromhex(value) if name == "head_hash" else value)
+        return report
+
+    def stop(self) -> None:
+        """End it, if it still runs."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def _report(path: str, upto: int, seq: int, hash_: str) -> int:
+    store = SQLiteStore(path)
+    report = verify(store, memory=(seq, bytes.fromhex(hash_)) if seq else None, upto=upto or None)
+    found = {name: getattr(report, name) for name in Report.__slots__}
+    found["head_hash"] = report.head_hash.hex()
+    sys.stdout.buffer.write(msgspec.json.encode(found))
+    sys.stdout.flush()
+    store.close()
+    return 0
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "report":
+        os._exit(_report(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]))
     os._exit(_worker(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
