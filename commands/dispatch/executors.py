@@ -65,17 +65,35 @@ class Executor:
         return _run_command(self.command, job)
 
 
+_SHELL = ("/bin/sh", "-c")
+_SHELL_SIGNS = frozenset("|&;<>()$`*?[~#\n\\")
+
+
 def split_command(text: str) -> tuple[str, ...]:
-    """`--native CMD` as an argument list, split as a shell would; Usage when it is none."""
+    """`--native CMD` as an argument list: a plain command line is run as it is, one with shell syntax by `sh -c`.
+
+    Usage when it is none. Plain ones are kept from the shell because its exit status hides signals.
+    """
     import shlex
 
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
         raise Usage(f"--native: {error}") from None
-    if not words:
+    if not words or "\0" in text:
         raise Usage("--native must name a program")
-    return words
+    return (*_SHELL, text) if _SHELL_SIGNS.intersection(text) else words
+
+
+def _filled(command: tuple[str, ...], model: str, effort: str) -> list[str] | None:
+    """`command` with `{model}` and `{effort}` filled in; None where a shell would read more than a name in them."""
+    import shlex
+
+    if command[:2] == _SHELL and (shlex.quote(model), shlex.quote(effort)) != (model, effort):
+        return None
+    return [
+        word.replace("{model}", "\0").replace("{effort}", effort).replace("\0", model) for word in command
+    ]
 
 
 def native_executor(command: tuple[str, ...], config: Config) -> Executor:
@@ -118,8 +136,9 @@ def _run_command(command: tuple[str, ...], job: Job) -> Returned:
     from commands.context import dumps
     from commands.dispatch.processes import run_bounded
 
-    model, effort = job.packet["model"], job.packet["effort"]
-    argv = [word.replace("{model}", model).replace("{effort}", effort) for word in command]
+    argv = _filled(command, job.packet["model"], job.packet["effort"])
+    if argv is None:
+        return failed("the model's or effort's name is no plain word for a shell", ending="not_started")
     ended = run_bounded(
         argv,
         cwd=job.cwd,
@@ -129,14 +148,21 @@ def _run_command(command: tuple[str, ...], job: Job) -> Returned:
         errors_too=False,
         environment={**os.environ, "GATEBOOK_ACTOR": job.worker},
     )
-    return classify(ended)
+    return classify(ended, by_shell=command[:2] == _SHELL)
 
 
 _STOPPED = {"missing": "not_started", "timed out": "timed_out", "killed": "killed"}
 
 
-def classify(ended: Ended) -> Returned:
-    """A command's end as a typed result: exit 0, 69, 75 with a reason, or a failure (contract page dispatch)."""
+def classify(ended: Ended, *, by_shell: bool = False) -> Returned:
+    """A command's end as a typed result: exit 0, 69, 75 with a reason, or a failure (contract page dispatch).
+
+    `by_shell`: 126 and 127 mean that a shell could not start it, over 128 that a signal ended it (POSIX XCU 2.8.2).
+    """
+    if by_shell and ended.code in (126, 127):
+        return failed("the executor was not started", ending="not_started")
+    if by_shell and ended.code is not None and ended.code > 128:
+        return failed(f"the executor was killed by signal {ended.code - 128}", ending="killed")
     if ended.code is None:
         return failed(f"the executor was {_STOPPED[ended.why].replace('_', ' ')}", ending=_STOPPED[ended.why])
     if ended.code < 0:

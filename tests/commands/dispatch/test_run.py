@@ -660,3 +660,53 @@ def test_health_kept_in_the_working_directory_is_not_the_workers_doing(bench):
     code, result = bench.run(request, outage(), more=["--state", str(bench.work / "health.json")])
     assert (code, result["blockers"], result["artifacts"]["files"]) == (0, [], [])
     assert (bench.work / "health.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "ending"),
+    [
+        ("cat > /dev/null; echo done > out.txt && echo fine", "accepted", "succeeded"),
+        ("cat | grep -q claude-a && echo done > out.txt", "accepted", "succeeded"),
+        ("echo $(echo done) {model} {effort} > out.txt", "accepted", "succeeded"),
+        ("X=1; no-such-program-here", "failed", "not_started"),
+        ("no-such-program-here", "failed", "not_started"),
+        ("sh -c 'kill -9 $$'; exit $?", "failed", "killed"),
+        ("sh -c 'kill -9 $$'", "failed", "killed"),
+        ("exit 3;", "failed", "failed"),
+        ("exit 4;", "failed", "refused"),
+    ],
+)
+def test_any_command_line_is_a_native_executor(bench, command, status, ending):
+    args = [
+        "dispatch",
+        "run",
+        bench.write(bench.request()),
+        "--rubric",
+        bench.rubric,
+        "--native-provider",
+        "anthropic",
+        "--native",
+        command,
+    ]
+    _, result, _ = bench.gatebook(*args)
+    returned = next(fact for fact in bench.events() if fact.type == "dispatch.returned")
+    assert (result["status"], returned.data.status) == (status, ending)
+
+
+def test_a_models_name_is_never_read_by_a_shell(bench):
+    text = bench.rubric.read_text().replace("claude-a@high", "'$(touch evil)@high'")
+    bench.rubric.write_text(text.replace("claude-a,", "'$(touch evil)',"))
+    args = [
+        "dispatch",
+        "run",
+        bench.write(bench.request()),
+        "--rubric",
+        bench.rubric,
+        "--native-provider",
+        "anthropic",
+    ]
+    _, result, _ = bench.gatebook(*args, "--native", "echo done {model} > out.txt")
+    assert (result["status"], result["route"]["attempted"]) == ("failed", [])
+    _, result, _ = bench.gatebook(*args, "--native", bench.program(DONE) + " {model}")
+    assert result["status"] == "accepted"
+    assert not (bench.work / "evil").exists()
