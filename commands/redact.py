@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 def purge(ledger: Ledger) -> bool:
     """Remove what could still hold erased content: the views, artifacts of redacted events, the WAL. False: a reader is in the way."""
-    from projections.views import path_of, remove
+    from projections.views import locked, path_of, remove
 
-    remove(path_of(ledger))
+    with locked(
+        ledger
+    ):  # or views that are being built from what was read before would get their name after this
+        remove(path_of(ledger))
     folder = os.path.join(ledger.folder, "artifacts")
     for (seq,) in ledger.store.query(
         "SELECT seq FROM events WHERE salt IS NULL AND json_extract(CAST(envelope AS TEXT), '$.content_digest') IS NOT NULL"

@@ -25,7 +25,7 @@ def rebuild(args: Args, context: Context) -> int:
     import time
 
     from commands.progress import Bar
-    from projections.views import build, path_of
+    from projections.views import build, locked, path_of
 
     ledger = context.ledger()
     path = path_of(ledger)
@@ -33,7 +33,8 @@ def rebuild(args: Args, context: Context) -> int:
     began = time.monotonic()
     try:
         if not args.check:
-            events = build(ledger, path, bar)
+            with locked(ledger):
+                events = build(ledger, path, bar)
             emit({"events": events, "path": path, "seconds": round(time.monotonic() - began, 3)})
             return 0
         standing = os.path.exists(path)
@@ -47,18 +48,19 @@ def rebuild(args: Args, context: Context) -> int:
 
 def check(ledger: Ledger, progress: Callable[[int, int], None] | None = None) -> tuple[int, list[str]]:
     """(events, differences) between the standing views, brought up to the head, and ones made from nothing."""
-    from projections.views import build, differences, path_of, remove
+    from projections.views import build, differences, locked, path_of, remove
 
     path = path_of(ledger)
     fresh = f"{path}.check-{os.getpid()}"
-    try:
-        events = build(ledger, fresh, progress)
-        if not os.path.exists(path):
-            return events, []
-        _catch_up_first(path, ledger)
-        return events, differences(path, fresh)
-    finally:
-        remove(fresh)
+    with locked(ledger):
+        try:
+            events = build(ledger, fresh, progress)
+            if not os.path.exists(path):
+                return events, []
+            _catch_up_first(path, ledger)
+            return events, differences(path, fresh)
+        finally:
+            remove(fresh)
 
 
 def _catch_up_first(path: str, ledger: Ledger) -> None:

@@ -25,9 +25,9 @@ from ledger.event import (
     ZERO_HASH,
     Event,
     Head,
+    Origin,
     chain_hash,
     check_names,
-    check_text,
     content_digest,
     head_of,
 )
@@ -62,7 +62,7 @@ class Envelope(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 
     actor: str
     causation: int | None = None
-    clock_behind: int = 0
+    clock_behind: Annotated[int, Meta(ge=0)] = 0
     content_digest: str | None = None
     correlation: str | None = None
     data_digest: str
@@ -181,6 +181,7 @@ class Walk:
         # stream -> [first version, last version, sum of seqs]
         self.streams: dict[str, list[int]] = {}
         self.types: dict[str, int] = {}
+        self.writers: set[tuple[str, str]] = set()
         self.keys = 0
         self.erased: set[int] = set()
         self.redacted: set[int] = set()
@@ -198,6 +199,7 @@ class Walk:
         data_reset, data_update, data_hexdigest = data_hash.reset, data_hash.update, data_hash.hexdigest
         previous, expected, recorded = self.previous, self.next, self.recorded
         streams, types = self.streams, self.types
+        actor = via = ""
         try:
             for row in rows:
                 seq, raw, data, salt, content, stored = row
@@ -243,6 +245,13 @@ class Walk:
                     types[envelope.type] = 1
                 if envelope.idempotency_key is not None:
                     self.keys += 1
+                if envelope.causation is not None and not 1 <= envelope.causation < seq:
+                    raise Wrong(
+                        "order", seq, "causation", f"an earlier event, 1 to {seq - 1}", envelope.causation
+                    )
+                if envelope.actor != actor or envelope.via != via:
+                    self._writer(envelope)
+                    actor, via = envelope.actor, envelope.via
                 if envelope.stream == "ledger":
                     self._ledger_event(envelope.type, data)
                 previous, recorded = stored, now
@@ -316,10 +325,20 @@ class Walk:
     def _first_of_stream(self, envelope: Envelope) -> None:
         try:
             check_names(envelope.stream, envelope.type)
-            check_text(envelope.actor, "actor", 300)
         except GatebookError as error:
             raise Wrong(
                 "content-mismatch", envelope.seq, "envelope", "names of format 1", str(error)
+            ) from None
+
+    def _writer(self, envelope: Envelope) -> None:
+        if (envelope.actor, envelope.via) in self.writers:
+            return
+        self.writers.add((envelope.actor, envelope.via))
+        try:
+            Origin(envelope.actor, envelope.via)
+        except GatebookError as error:
+            raise Wrong(
+                "content-mismatch", envelope.seq, "envelope", "an actor of format 1", str(error)
             ) from None
 
     def _ledger_event(self, kind: str, data: bytes) -> None:
@@ -511,6 +530,15 @@ def check_memory(store: SQLiteStore, memory: tuple[int, bytes] | None, head_seq:
         raise Wrong("forked", seq, "hash", known, row[0][0] if row else None)
 
 
+def _head(store: SQLiteStore) -> Head:
+    """The last event's number and hash as they stand, whatever its envelope is."""
+    rows = store.query("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1")
+    if not rows:
+        return Head()
+    seq, hash_ = rows[0]
+    return Head(int(str(seq)), hash_ if isinstance(hash_, bytes) else ZERO_HASH)
+
+
 def verify(
     store: SQLiteStore,
     *,
@@ -529,7 +557,7 @@ def verify(
     report = Report()
     index: IndexScan | None = None
     try:
-        head = store.head()
+        head = _head(store)
         if upto is not None and upto < head.seq:
             event = store.reader().event(upto)
             head, memory = (head_of(event), None) if event is not None else (Head(), None)
@@ -553,11 +581,11 @@ def verify(
         report.events = walk.events
         if walk.next <= head.seq:
             raise Wrong("gap", walk.next, "seq", walk.next, None)
+        check_memory(store, memory, head.seq)
         check_schema(store)  # after the events: which event was changed says more than how
         if index is not None:
             walk.finish(index)
         check_snapshots(store, head.seq)
-        check_memory(store, memory, head.seq)
         report.redacted = len(walk.erased)
         report.checkpointed = walk.checkpointed
         report.after_checkpoint = head.seq - max(walk.checkpointed, since[0] if since else 0)

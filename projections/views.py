@@ -230,7 +230,8 @@ def build(ledger: Ledger, path: str, progress: Callable[[int, int], None] | None
 
 
 @contextlib.contextmanager
-def _locked(ledger: Ledger) -> Iterator[None]:
+def locked(ledger: Ledger) -> Iterator[None]:
+    """Hold the views' file: while it is built, caught up, compared or removed."""
     handle = os.open(
         os.path.join(ledger.folder, "views.lock"),
         os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
@@ -259,7 +260,7 @@ def catch_up(ledger: Ledger, progress: Callable[[int, int], None] | None = None)
     A damaged, foreign or outdated file is replaced, and that is said on stderr.
     """
     path = path_of(ledger)
-    with _locked(ledger):
+    with locked(ledger):
         if os.path.exists(path):
             try:
                 database = connect(path)
