@@ -144,8 +144,9 @@ def returned(args: Args, context: Context) -> int:
     chooser = Chooser(args, context)
     work = find_work(context.ledger(), context.origin(), args.id)
     open_attempt = work.state.open_attempt
-    if open_attempt is None:
-        raise Refused(f"{args.id}: no attempt is open")
+    if open_attempt is None or args.attempt not in (None, open_attempt.number):
+        # Fenced: whoever comes back late must not end the attempt that followed its own.
+        raise Refused(f"{args.id}: no attempt {'' if args.attempt is None else f'{args.attempt} '}is open")
     outcome = without_secrets(outcome)
     endpoint = f"{open_attempt.provider}|{open_attempt.executor}"
     seen = work.compared()
@@ -288,6 +289,7 @@ COMMANDS = {
                 choices=("quota", "authentication", "rate_limit", "provider_unavailable"),
             ),
             Flag("--retry-at", "T", "when the quota is back"),
+            Flag("--attempt", "N", "only if attempt N is the open one", number=True),
             Flag("--report", "F", "the worker's final report"),
             *(flag for flag in SELECT_FLAGS if flag.name in ("--state", "--now")),
         ),

@@ -248,6 +248,16 @@ def test_what_is_no_id_is_a_bad_call(steps, name):
     assert steps.do("verify", name)[0] == 2
 
 
+def test_a_worker_that_comes_back_late_does_not_end_the_attempt_that_followed(steps, bench):
+    steps.open(bench.request(repeatable=True))
+    for number in (1, 2):
+        assert steps.select()[0] == 0
+        assert steps.step("attempt")[1]["attempt"] == number
+    assert steps.step("returned", "--status", "succeeded", "--attempt", 1)[0] == 4
+    steps.work()
+    assert steps.step("returned", "--status", "succeeded", "--attempt", 2)[0] == 0
+
+
 def test_opening_twice_is_the_same_request(steps, bench):
     first = steps.open()
     assert steps.open() == first
