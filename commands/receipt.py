@@ -125,7 +125,7 @@ def _signed(args: Args, context: Context, issued: Issued) -> Issued:
     import msgspec
 
     from commands.append import read_input
-    from commands.authority.signing import bare, check, principal_of, required_policy, sign
+    from commands.authority.signing import bare, check, principal_of, refused_recorded, required_policy, sign
     from projections.authority import receipt_statement
 
     ledger, origin = context.ledger(), context.origin()
@@ -133,7 +133,9 @@ def _signed(args: Args, context: Context, issued: Issued) -> Issued:
     stream = f"receipt/{issued.receipt_id}"
     statement = receipt_statement(ledger.id, stream, issued)
     if args.sign:
-        principal, signature = sign(statement, policy, args.key)
+        principal, signature = refused_recorded(
+            ledger, origin, "receipt.issued", stream, lambda: sign(statement, policy, args.key)
+        )
     else:
         if read_input(args.statement, "--statement") != statement:
             raise Refused(

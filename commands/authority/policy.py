@@ -67,7 +67,7 @@ def require(args: Args, context: Context) -> int:
     import os
 
     from commands.authority.signers import read_policy
-    from commands.authority.signing import check, policy_of, sign
+    from commands.authority.signing import check, policy_of, refused_recorded, sign
     from projections.authority import policy_statement
     from projections.engine import Proposal, World, submit
     from projections.ledger_stream import PolicyChanged
@@ -85,7 +85,9 @@ def require(args: Args, context: Context) -> int:
 
         principal = principal_of(judge, signature)
     else:
-        principal, signature = sign(statement, judge, args.key)
+        principal, signature = refused_recorded(
+            ledger, origin, "authority.changed", "ledger", lambda: sign(statement, judge, args.key)
+        )
     check(ledger, origin, judge, principal, statement, signature, type="authority.changed", stream="ledger")
     data = PolicyChanged(new, nonce, signature, principal)
 

@@ -214,7 +214,13 @@ def signed_plan_approval(
 
     if args.sign:
         data, statement = make({"nonce": os.urandom(16).hex(), "expires_at": expiry()})
-        principal, signature = sign(statement, policy, args.key)
+        principal, signature = refused_recorded(
+            run.ledger,
+            run.context.origin(),
+            "plan.approved",
+            stream,
+            lambda: sign(statement, policy, args.key),
+        )
     else:
         data, statement, signature = refused_recorded(
             run.ledger, run.context.origin(), "plan.approved", stream, lambda: read_signed(args, make)
@@ -235,13 +241,13 @@ def signed_plan_approval(
 
 
 def refused_recorded(ledger: Ledger, origin: Origin, type: str, stream: str, read: Callable[[], Any]) -> Any:
-    """What `read` gives; its `Refused` is recorded as `admission.refused` first."""
+    """What `read` gives (a statement brought along, or a signature made here); its `Refused` is recorded first."""
     from projections.refusals import record_refusal
 
     try:
         return read()
     except Refused:
         record_refusal(
-            ledger, origin, type=type, stream=stream, reason="the statement is another", refused=b"{}"
+            ledger, origin, type=type, stream=stream, reason="not signed by a listed signer", refused=b"{}"
         )
         raise

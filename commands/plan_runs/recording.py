@@ -83,9 +83,10 @@ def look_at(run: Run, world: World, documents: Documents, item: Item) -> Found |
     if read is None:
         return None
     value, raw = read
-    assignment = documents.assignment(documents.plan["items"][item.index - 1])
+    planned = documents.plan["items"][item.index - 1]
+    named = {**planned, **documents.assignment(planned)}
     evidence = validate_result(
-        value, f"{run.folder.path}/{item.key}", item=assignment, consumptions=consumptions_of(world)
+        value, f"{run.folder.path}/{item.key}", item=named, consumptions=consumptions_of(world)
     )
     return Found(value, raw, evidence)
 
