@@ -75,7 +75,7 @@ class Git:
     Make a new one after anything else has run in the repository: its configuration may have changed.
     """
 
-    __slots__ = ("_environment", "cwd", "named_filters", "timeout", "trusted_filters")
+    __slots__ = ("_environment", "_plain", "cwd", "named_filters", "timeout", "trusted_filters")
 
     def __init__(
         self, cwd: str, *, trusted_filters: Iterable[str] = (), timeout: float = DEFAULT_TIMEOUT
@@ -85,6 +85,7 @@ class Git:
         self.trusted_filters = frozenset(trusted_filters)
         self.named_filters: frozenset[str] = frozenset()
         self._environment: dict[bytes, bytes] | None = None
+        self._plain: dict[bytes, bytes] | None = None
 
     def run(
         self,
@@ -94,15 +95,17 @@ class Git:
         timeout: float | None = None,
         env: dict[str, str] | None = None,
         accept: Sequence[int] = (0,),
+        filters: bool = True,
     ) -> bytes:
         """Stdout of `git ARGS` run in `cwd`.
+
+        `filters` False says that this command reads no work tree file and runs no hook, so that the list of
+        configured drivers is not needed for it.
 
         Raises `GitFailed` for an exit code outside `accept`, `Unavailable` past `timeout` seconds (the whole
         process group is killed), `MissingExecutor` without git. `env` adds variables (GIT_INDEX_FILE, ...).
         """
-        if self._environment is None:
-            self._environment = self._safe_environment()
-        environment = self._environment
+        environment = self._whole_environment() if filters else self._plain_environment()
         if env:
             environment = {**environment, **{os.fsencode(k): os.fsencode(v) for k, v in env.items()}}
         code, out, err = _run(args, self.cwd, environment, input, timeout or self.timeout)
@@ -110,14 +113,23 @@ class Git:
             raise GitFailed(_failure(args, self.cwd, code, err), code=code, stderr=err)
         return out
 
-    def line(self, args: Sequence[str | bytes]) -> str:
+    def line(self, args: Sequence[str | bytes], *, filters: bool = True) -> str:
         """The one line that `git ARGS` prints, without its newline."""
-        return os.fsdecode(self.run(args).removesuffix(b"\n"))
+        return os.fsdecode(self.run(args, filters=filters).removesuffix(b"\n"))
+
+    def _plain_environment(self) -> dict[bytes, bytes]:
+        if self._plain is None:
+            self._plain = {**_base_environment(), **_config_variables(list(_FIXED_CONFIG))}
+        return self._plain
+
+    def _whole_environment(self) -> dict[bytes, bytes]:
+        if self._environment is None:
+            self._environment = self._safe_environment()
+        return self._environment
 
     def _safe_environment(self) -> dict[bytes, bytes]:
-        environment = _base_environment()
+        plain = self._plain_environment()
         config = list(_FIXED_CONFIG)
-        plain = {**environment, **_config_variables(config)}
         named = _named_programs(self.cwd, plain, self.timeout)
         for inner in _populated_submodules(self.cwd, plain, self.timeout):
             named |= _named_programs(inner, plain, self.timeout)
@@ -129,7 +141,7 @@ class Git:
                 ("clean", "smudge", "process", "required") if section == "filter" else ("command", "enabled")
             )
             config += [(f"{section}.{name}.{key}", _OFF_VALUES[section].get(key, "")) for key in keys]
-        return {**environment, **_config_variables(config)}
+        return {**plain, **_config_variables(config)}
 
 
 def run_git(

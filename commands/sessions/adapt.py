@@ -109,8 +109,17 @@ def _check_finding(finding: object, where: str) -> None:
     if lines[0] > lines[1]:
         _malformed(f"{where}: line_start is after line_end")
     confidence = finding["confidence"]
-    if not isinstance(confidence, (WrittenInt, WrittenFloat)) or not 0 <= confidence <= 1:
+    if not isinstance(confidence, (WrittenInt, WrittenFloat)) or not _is_share(confidence):
         _malformed(f"{where}.confidence is not a number from 0 to 1")
+
+
+def _is_share(number: WrittenInt | WrittenFloat) -> bool:
+    """Whether the number as written lies in 0 to 1; a float at an edge may be the rounding of one outside."""
+    if 0 < number < 1:
+        return True
+    from decimal import Decimal
+
+    return number in (0, 1) and 0 <= Decimal(number.text) <= 1
 
 
 def _check_keys(value: dict[str, object], keys: tuple[str, ...], where: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from projections import lean  # noqa: F401 - before msgspec
 from projections.session import APPROVE, REQUEST_CHANGES, due, next_step
 from projections.session_rules import STAGES, STUCK_AFTER
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from commands.sessions.progress import exec_cap, next_action, repair_needed
 from commands.sessions.prompts import executor_prompt, reviewer_prompt
@@ -31,13 +32,12 @@ HEAD_MOVED = "head-moved"
 class Capped(Refused):
     """A stage's limit was reached with findings left: it is not minted, delivery is blocked by it (exit 4)."""
 
-    def __init__(self, stage: str, why: str, findings: str = "") -> None:
+    def __init__(self, stage: str, why: str) -> None:
         super().__init__(
             f"stuck at {stage}: {why}. Delivery is blocked by {stage}; look at it, then resume with --continue"
         )
         self.stage = stage
         self.why = why
-        self.findings = findings
 
 
 def start_round(writer: Writer, *, kind: str = "exec", scope: str = "") -> dict[str, object]:
@@ -270,7 +270,18 @@ def block(writer: Writer, stage: str, why: str) -> None:
     blocked = e.Blocked(writer.fence, stage, why[:200])
     findings = findings_text(writer, writer.state())
     writer.record(lambda _state: [writer.verified(tree), ("delivery.blocked", blocked, None)])
-    raise Capped(stage, why, findings)
+    sys.stderr.write(stuck_summary(writer, stage, why, findings))
+    raise Capped(stage, why)
+
+
+def stuck_summary(writer: Writer, stage: str, why: str, findings: str) -> str:
+    """What a person reads when a session is stuck: where, why, what is left, what stands."""
+    state = writer.state()
+    lines = [f"stuck: session {writer.uuid} at {stage}, round {state.round}", f"  why: {why}"]
+    lines.append(f"  stages that stand: {', '.join(state.stages) or 'none'}")
+    if findings:
+        lines += ["  left:", *(f"    {line}" for line in findings.split("\n"))]
+    return "\n".join(lines) + "\n"
 
 
 def record_gate(writer: Writer, verdict: str, text: str, reason: str = "") -> str:

@@ -246,7 +246,9 @@ def contents(
             if b"\n" in raw:
                 return None
             wanted.append((path, f"{state.known.head}:".encode() + raw))
-    out = Git(writer.root).run(["cat-file", "--batch"], input=b"".join(name + b"\n" for _, name in wanted))
+    out = Git(writer.root).run(
+        ["cat-file", "--batch"], input=b"".join(name + b"\n" for _, name in wanted), filters=False
+    )
     place = 0
     for path, name in wanted:
         end = out.index(b"\n", place)

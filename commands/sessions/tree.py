@@ -56,7 +56,7 @@ def dirty_map(entries: Mapping[str, str]) -> dict[str, str]:
 
 def top_level(cwd: str) -> str:
     """The root of the work tree around `cwd`; `GitFailed` outside of one."""
-    return Git(cwd).line(["rev-parse", "--show-toplevel"])
+    return Git(cwd).line(["rev-parse", "--show-toplevel"], filters=False)
 
 
 def read_tree(root: str, *, trusted_filters: Iterable[str] = ()) -> Tree:
@@ -85,7 +85,7 @@ def read_tree(root: str, *, trusted_filters: Iterable[str] = ()) -> Tree:
 def read_head(git: Git) -> str:
     """The commit HEAD names, or `unborn`."""
     try:
-        return git.line(["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])
+        return git.line(["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], filters=False)
     except GitFailed as error:
         if error.code == 1:
             return UNBORN
@@ -137,7 +137,7 @@ def _read_index(git: Git) -> tuple[dict[bytes, str], set[bytes]]:
     """Path -> `MODE SHA` of every index entry, and the paths whose flags hide changes from `git status`."""
     index: dict[bytes, str] = {}
     hidden: set[bytes] = set()
-    for record in git.run(["ls-files", "--stage", "-v", "-z"]).split(b"\0"):
+    for record in git.run(["ls-files", "--stage", "-v", "-z"], filters=False).split(b"\0"):
         if not record:
             continue
         info, _, path = record.partition(b"\t")
@@ -184,7 +184,7 @@ def hash_work_tree(git: Git, root: str, paths: Iterable[bytes]) -> dict[bytes, s
         for path, sha in zip(files, hashes, strict=True):
             found[path] += f" {sha}"
     if links:
-        algorithm = git.line(["rev-parse", "--show-object-format"])
+        algorithm = git.line(["rev-parse", "--show-object-format"], filters=False)
         for path in links:
             found[path] = f"120000 {_blob_id(algorithm, os.readlink(os.path.join(base, path)))}"
     return found
@@ -201,7 +201,7 @@ def _nested_head(git: Git, root: str, path: bytes) -> str:
     if not os.path.lexists(os.path.join(inner, ".git")):
         raise Invalid(f"{quote_path(path)} is a directory where git expects a file; look at `git status`")
     try:
-        return Git(inner, timeout=git.timeout).line(["rev-parse", "--verify", "HEAD^{commit}"])
+        return Git(inner, timeout=git.timeout).line(["rev-parse", "--verify", "HEAD^{commit}"], filters=False)
     except GitFailed as error:
         raise Invalid(
             f"{quote_path(path)} is a repository without a commit; commit there, ignore it, or remove it"
@@ -254,7 +254,7 @@ def changed_between(git: Git, old: str, new: str) -> tuple[str, ...]:
     """The paths that differ between two commits."""
     if old == new:
         return ()
-    out = git.run(["diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new])
+    out = git.run(["diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new], filters=False)
     return tuple(quote_path(p) for p in out.split(b"\0") if p and not _excluded(p))
 
 
@@ -263,14 +263,18 @@ def commits_between(git: Git, old: str, new: str) -> tuple[str, ...] | None:
     if old == new:
         return ()
     if UNBORN in (old, new):
-        return tuple(git.run(["rev-list", new]).decode("ascii").split()) if old == UNBORN else None
+        return (
+            tuple(git.run(["rev-list", new], filters=False).decode("ascii").split())
+            if old == UNBORN
+            else None
+        )
     try:
-        git.run(["merge-base", "--is-ancestor", old, new])
+        git.run(["merge-base", "--is-ancestor", old, new], filters=False)
     except GitFailed as error:
         if error.code in (1, 128):  # 128: the old commit is gone from the repository
             return None
         raise
-    return tuple(git.run(["rev-list", f"{old}..{new}"]).decode("ascii").split())
+    return tuple(git.run(["rev-list", f"{old}..{new}"], filters=False).decode("ascii").split())
 
 
 def existing(paths: Iterable[str], root: str) -> list[str]:
