@@ -18,9 +18,8 @@ def purge(ledger: Ledger) -> bool:
     """Remove what could still hold erased content: the views, artifacts of redacted events, the WAL. False: a reader is in the way."""
     from projections.views import locked, path_of, remove
 
-    with locked(
-        ledger
-    ):  # or views that are being built from what was read before would get their name after this
+    # Under the views' lock: a build that read the content before would else give its file the name after this.
+    with locked(ledger):
         remove(path_of(ledger))
     folder = os.path.join(ledger.folder, "artifacts")
     for (seq,) in ledger.store.query(

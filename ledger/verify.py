@@ -169,6 +169,11 @@ class Report:
         }
 
 
+def _member(error: Exception) -> str:
+    """The envelope's member that msgspec complains about, `envelope` where it names none."""
+    return str(error).partition("at `$.")[2].rstrip("`") or "envelope"
+
+
 class Walk:
     """The state of one pass over a range of events, and the checks on each."""
 
@@ -277,7 +282,9 @@ class Walk:
         try:
             envelope = read_envelope(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise Wrong("content-mismatch", seq, "envelope", "the members of format 1", str(error)) from None
+            raise Wrong(
+                "content-mismatch", seq, _member(error), "the members of format 1", str(error)
+            ) from None
         written = _write(envelope)
         if envelope.recorded_at.microsecond == 0:  # msgspec leaves .000000 out, format 1 does not
             whole = envelope.recorded_at.strftime("%Y-%m-%dT%H:%M:%S").encode()
