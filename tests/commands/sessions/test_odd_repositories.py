@@ -1,0 +1,126 @@
+"""Whole sessions where git itself is in an odd state."""
+
+import json
+import os
+import sys
+import time
+
+import pytest
+from session_house import NOOP, did, executor_says
+
+PLAN = ("--plan", "Set x.", "--title", "Set x")
+
+
+@pytest.fixture
+def committing(house):
+    house.config("auto_commit: true\nskip_quality_polish: true\n")
+    return house
+
+
+def test_an_unborn_head_gets_its_first_commit(committing):
+    house = committing
+    house.git("update-ref", "-d", "HEAD")
+    house.git("rm", "-rq", "--cached", ".")
+    done = house.run(*PLAN)
+    assert done.returncode == 0, done.stderr.decode()
+    assert house.git("log", "--format=%s").decode().splitlines() == ["feat: Set x"]
+    assert house.git("ls-tree", "-r", "--name-only", "HEAD").decode().split() == ["src/a.py"]
+    assert "- base_head: unborn\n" in house.view()
+
+
+def test_a_detached_head_moves_alone(committing):
+    house = committing
+    house.git("checkout", "-q", "--detach")
+    assert house.run(*PLAN).returncode == 0
+    assert house.git("log", "--format=%s", "main").decode().splitlines() == ["first"]
+    assert house.git("log", "--format=%s", "HEAD").decode().splitlines() == ["feat: Set x", "first"]
+
+
+def test_a_linked_worktree_has_its_own_session(committing, tmp_path):
+    house = committing
+    other = tmp_path / "other"
+    house.git("worktree", "add", "-q", str(other), "-b", "side")
+    (other / ".review-loop").mkdir()
+    (other / ".review-loop/config.md").write_text("auto_commit: true\n")
+    done = house.run(*PLAN, cwd=other, GATEBOOK_LEDGER=str(house.root / ".gatebook"))
+    assert done.returncode == 0, done.stderr.decode()
+    assert house.git("log", "--format=%s", "side").decode().splitlines() == ["feat: Set x", "first"]
+    assert house.git("log", "--format=%s", "main").decode().splitlines() == ["first"]
+    assert list((other / ".review-loop/sessions").glob("*.md"))
+
+
+def test_a_path_that_is_not_utf_8_is_listed_quoted_and_committed(committing):
+    house = committing
+    code = 'open(b"odd\\\\xff\\nname", "w").write("x")'
+    (house.folder / "odd.py").write_text(
+        f"import sys\nsys.stdin.read()\n{code.replace(chr(92) * 2, chr(92))}\n"
+    )
+    text = executor_says(r'"odd\377\nname"')
+    (house.folder / "odd.py").open("a").write(f"print({text!r})\n")
+    done = house(
+        "session",
+        "run",
+        *PLAN,
+        "--executor",
+        f"{sys.executable} {house.folder / 'odd.py'}",
+        "--reviewer",
+        house.agent("reviewer"),
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert house.git("show", "-z", "--name-only", "--format=", "HEAD") == b"odd\xff\nname\0"
+    assert r'- `"odd\377\nname"`' in house.view()
+
+
+def test_a_file_staged_in_part_keeps_its_staged_content(committing):
+    house = committing
+    house.script(executor=[did("src/a.py", "x = 2\n"), NOOP])
+    house.write("src/a.py", "x = 'staged'\n")
+    house.git("add", "src/a.py")
+    house.write("src/a.py", "x = 1\n")
+    assert house.run(*PLAN).returncode == 0
+    assert house.git("show", "HEAD:src/a.py") == b"x = 2\n"
+    assert house.git("show", ":src/a.py") == b"x = 'staged'\n"
+
+
+def test_mode_and_link_changes_are_committed_as_they_are(committing):
+    house = committing
+    code = "import os, sys\nsys.stdin.read()\nos.chmod('src/a.py', 0o755)\nos.symlink('a.py', 'src/l')\n"
+    (house.folder / "modes.py").write_text(code + f"print({executor_says('src/a.py', 'src/l')!r})\n")
+    done = house(
+        "session",
+        "run",
+        *PLAN,
+        "--executor",
+        f"{sys.executable} {house.folder / 'modes.py'}",
+        "--reviewer",
+        house.agent("reviewer"),
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    modes = [line.split()[0] for line in house.git("ls-tree", "-r", "HEAD", "src").decode().splitlines()]
+    assert modes == ["100755", "120000"]
+
+
+def test_a_failing_git_command_is_shown_and_releases_the_lock(house):
+    assert house.run(*PLAN, "--stop-after", "exec-round").returncode == 0
+    uuid = house.uuid()
+    (house.root / ".git/index").write_bytes(b"broken")
+    named = ("--ledger", str(house.root / ".gatebook"), "session")
+    done = house(*named, "start", "--session", uuid)
+    assert done.returncode == 1
+    assert b"git ls-files" in done.stderr
+    assert json.loads(house(*named, "status").stdout)["sessions"][0]["locked_by"] is None
+    assert not list((house.root / ".review-loop/sessions").glob("*.lock"))
+
+
+@pytest.mark.slow
+def test_a_session_over_20000_dirty_files_takes_seconds_a_step(house):
+    for i in range(20_000):
+        if i % 500 == 0:
+            os.makedirs(house.root / f"d{i // 500}")
+        (house.root / f"d{i // 500}" / f"file-{i}.txt").write_bytes(b"%d\n" % i)
+    began = time.monotonic()
+    started = house.ok("session", "start", *PLAN)
+    assert time.monotonic() - began < 20
+    began = time.monotonic()
+    house.ok("round", "start", "--owner", started["owner"])
+    assert time.monotonic() - began < 20
