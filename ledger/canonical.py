@@ -142,7 +142,9 @@ def _scan(text: str, reader: _Reader, what: str) -> object:
         raise Invalid(f"{what}: nested deeper than {MAX_DEPTH}") from None
     except ValueError as error:  # json.JSONDecodeError, which the scanner imports by itself
         index = getattr(error, "pos", len(text))
-        raise Invalid(f"{what}: {getattr(error, 'msg', 'not JSON')} at {_position(text, index)}") from None
+        raise Invalid(
+            f"{what}: {getattr(error, 'msg', 'not JSON').removesuffix(' at')} at {_position(text, index)}"
+        ) from None
     if text[end:].strip(" \t\n\r"):
         raise Invalid(f"{what}: text after the JSON value at {_position(text, end)}")
     return value
