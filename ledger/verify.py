@@ -170,8 +170,8 @@ class Report:
 
 
 def _member(error: Exception) -> str:
-    """The envelope's member that msgspec complains about, `envelope` where it names none."""
-    return str(error).partition("at `$.")[2].rstrip("`") or "envelope"
+    """`envelope.NAME` for the member that msgspec complains about, `envelope` where it names none."""
+    return f"envelope.{str(error).partition('at `$.')[2].rstrip('`')}".rstrip(".")
 
 
 class Walk:
