@@ -114,14 +114,15 @@ def changed_between(before: Manifest, after: Manifest) -> list[str]:
 def digest_of_paths(paths: Collection[str], base: str) -> tuple[str, list[dict[str, str]]]:
     """One digest over the content of `paths` (files or trees, relative to `base`), and the digest of each file.
 
-    A path that is not there has the digest `missing`, so that its coming is a change too.
+    A path that is not there has the digest `missing`, so that its coming is a change too; of a link both the link
+    and what it leads to count.
     """
     from blake3 import blake3
 
     whole, shown = blake3(), []
     for path in sorted(set(paths)):
         top = os.path.join(base, path)
-        found = manifest_of([top])
+        found = manifest_of(dict.fromkeys((top, os.path.realpath(top))))
         for place in sorted(found) or [top]:
             content = (found.get(place) or ["", "missing"])[1]
             name = os.path.relpath(place, base)

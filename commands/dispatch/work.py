@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from projections.dispatch import State
 
 MAX_SHOWN_FILES = 1000
+_EMPTY = {"report": "", "report_path": "", "files": [], "usage": ""}
 
 
 class Work(Record):
@@ -71,6 +72,7 @@ class Work(Record):
         from blake3 import blake3
 
         from commands.context import dumps
+        from ledger.credentials import find_credential
 
         state = self.state
         if state.selection is None or state.request is None:
@@ -79,6 +81,8 @@ class Work(Record):
             pins = take_pins(self.ceiling, self._own_folders())
         except GatebookError as error:
             raise Stop("directory", str(error)) from None
+        if find_credential(dumps(pins).encode()) is not None:
+            raise Stop("secret", "a file name in the working directory looks like a credential; rename it")
         number = len(state.attempts) + 1
         narrow = sandbox == "read-only"
         data = Attempted(
@@ -111,43 +115,48 @@ class Work(Record):
 
     def returned(self, outcome: Outcome, seen: Comparison, named: Named, report_path: str = "") -> Returned:
         """Record how the open attempt ended, and what it changed."""
+        from ledger.credentials import locate_credential
+
         attempt = self.state.open_attempt
         if attempt is None:
             raise Refused(f"{self.stream}: no attempt is open")
         unchanged = self._unchanged(seen.files) if outcome.status == "succeeded" else []
         target, _ = digest_of_paths(listed(self.request.verification.fixed_target), self.ceiling.folder)
-        data = Returned(
-            attempt.number, outcome.ending, target, outcome.reason or "", printed(outcome.retry_at), seen.violation, len(seen.files),
-            len(unchanged), outcome.healthy, named.ledger, named.seq, named.hash,
-        )  # fmt: skip
         why = [outcome.why] if outcome.why else []
         if seen.violation:
             why.append(f"authority failure: {seen.detail}")
         why += [f"{artifact} did not change" for artifact in unchanged]
-        shown = [os.path.relpath(path, self.ceiling.folder) for path in seen.files]
-        self.add(
-            "dispatch.returned",
-            data,
-            {
-                "report": outcome.report,
-                "report_path": report_path,
-                "files": shown[:MAX_SHOWN_FILES],
-                "usage": outcome.usage,
-                "why": why,
-            },
-        )
+        shown = [os.path.relpath(path, self.ceiling.folder) for path in seen.files[:MAX_SHOWN_FILES]]
+        content: dict[str, Any] = {
+            "report": outcome.report,
+            "report_path": report_path,
+            "files": shown,
+            "usage": outcome.usage,
+            "why": why,
+        }
+        violation = seen.violation
+        if locate_credential(content) is not None:  # a file's name, or what an agent says it used
+            violation = violation or "path"
+            content = {
+                **_EMPTY,
+                "why": ["authority failure: what it left carries what looks like a credential"],
+            }
+        data = Returned(
+            attempt.number, outcome.ending, target, outcome.reason or "", printed(outcome.retry_at), violation, len(seen.files),
+            len(unchanged), outcome.healthy, named.ledger, named.seq, named.hash,
+        )  # fmt: skip
+        self.add("dispatch.returned", data, content)
         return data
 
     def _unchanged(self, changed: list[str]) -> list[str]:
-        from commands.dispatch.ceiling import canonical, inside
+        from commands.dispatch.ceiling import inside
 
-        folder = self.ceiling.folder
-        places = {
-            a: (os.path.normpath(os.path.join(folder, a)), canonical(a, folder))
-            for a in self.request.artifacts
-        }
+        # By its name and by where it leads: either may be what changed.
+        places = {a: os.path.normpath(os.path.join(self.ceiling.folder, a)) for a in self.request.artifacts}
         return [
-            a for a, tops in places.items() if not any(inside(path, top) for path in changed for top in tops)
+            artifact
+            for artifact, place in places.items()
+            if not any(inside(path, top) for path in changed for top in (place, os.path.realpath(place)))
         ]
 
     def verified(self, timeout: float) -> Verified:

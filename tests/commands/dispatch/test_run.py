@@ -710,3 +710,48 @@ def test_a_models_name_is_never_read_by_a_shell(bench):
     _, result, _ = bench.gatebook(*args, "--native", bench.program(DONE) + " {model}")
     assert result["status"] == "accepted"
     assert not (bench.work / "evil").exists()
+
+
+SECRET = "'ghp_' + 'b' * 36"
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        f"print({SECRET})",
+        f"open({SECRET}, 'w').close()",
+        f"os.symlink('loop', 'out2'); os.remove('out.txt'); os.symlink('out.txt', 'out.txt'); print({SECRET})",
+    ],
+    ids=["report", "name", "loop"],
+)
+def test_whatever_a_worker_leaves_behind_its_attempt_has_an_end_without_secrets(bench, deed, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(bench.folder))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    bench.repository()
+    code, result = bench.run(bench.request(), DONE + f"\n    {deed}\n")
+    assert_complete(result)
+    assert (code, result["status"]) == (1, "failed")
+    assert bench.types()[-1] == "dispatch.concluded"
+    secret = b"ghp_" + b"b" * 36
+    assert secret not in json.dumps(result).encode()
+    for folder, _, names in os.walk(bench.folder):
+        for name in names:
+            path = os.path.join(folder, name)
+            if os.path.isfile(path):
+                with open(path, "rb") as file:
+                    assert secret not in file.read(), path
+
+
+def test_a_file_name_like_a_credential_is_told_before_anybody_works(bench):
+    (bench.work / ("ghp_" + "b" * 36)).touch()
+    code, result = bench.run(bench.request(), DONE)
+    assert (code, result["status"]) == (4, "blocked")
+    assert "rename it" in result["blockers"][0]
+
+
+def test_what_a_fixed_target_leads_to_is_fixed_too(bench):
+    deed = "open('real.txt', 'w').write('done')\nos.symlink('real.txt', 'out.txt')"
+    request = bench.request(verification={"seam": "echo more >> real.txt; grep -q done out.txt"})
+    code, result = bench.run(request, deed)
+    assert (code, result["status"]) == (1, "failed")
+    assert "fixed_target changed" in result["blockers"][0]
