@@ -144,16 +144,31 @@ class LogTree:
         return self._stored_hash(trusted.size)
 
     def compare(self, trusted: Checkpoint, head: int) -> None:
-        """The first events lead to the trusted root; every one of them is read, no tile is believed.
+        """The stored hashes of the first events lead to the trusted root; every one is read, no tile is believed.
+
+        That each hash is its event's is for the caller to verify, who reads the events anyway.
 
         Raises:
-            Tampered: the ledger is shorter (`truncated`) or another (`forked`).
+            Tampered: the ledger is shorter (`truncated`) or another (`forked`), or an event is missing (`gap`).
         """
         if trusted.size > head:
             raise truncated(trusted, head)
         edge = Edge([], 0)
-        for event_hash in self.event_hashes(1, trusted.size + 1):
-            edge.push(tree.leaf_hash(event_hash), lambda *_: None)
+        while edge.size < trusted.size:
+            page = self._store.query(
+                "SELECT seq, hash FROM events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
+                (edge.size, trusted.size, PAGE),
+            )
+            for seq, event_hash in page:
+                if seq != edge.size + 1:
+                    break
+                edge.push(tree.leaf_hash(event_hash), lambda *_: None)
+            if not page or page[-1][0] != edge.size:
+                raise Tampered(
+                    f"event {edge.size + 1} is missing: run `gatebook verify`",
+                    verdict="gap",
+                    seq=edge.size + 1,
+                )
         if edge.root() != trusted.root:
             raise forked(trusted, edge.root())
 

@@ -136,8 +136,10 @@ def parse_note(text: str) -> Note:
     if any((ord(char) < 0x20 and char != "\n") or 0xD800 <= ord(char) < 0xE000 for char in text):
         raise Invalid("note: control characters or lone surrogates")
     cut = text.rfind("\n\n")
-    if cut < 1 or not text.endswith("\n"):
-        raise Invalid("note: no blank line before the signatures, or the last newline is missing (cut off?)")
+    if text and not text.endswith("\n"):
+        raise Invalid("note: the last newline is missing: it was cut off")
+    if cut < 1:
+        raise Invalid("note: no blank line with signatures below it: nobody signed it")
     body, lines = text[: cut + 1], text[cut + 2 :].split("\n")[:-1]
     if not 0 < len(lines) <= MAX_SIGNATURES:
         raise Invalid(f"note: {len(lines)} signature lines, one to {MAX_SIGNATURES} are allowed")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
 
 from commands.entry import run
 from ledger.event import ZERO_HASH, chain_hash
+from ledger.sqlite import SCHEMA
 
 
 class Cli:
@@ -75,25 +77,31 @@ class Cli:
         finally:
             connection.close()
 
-    def sql(self, *statements: str) -> list[tuple]:
-        """Whoever can write the file: no trigger stops them."""
+    @contextlib.contextmanager
+    def _forging(self):
+        """Whoever can write the file: the triggers are away meanwhile, and back afterwards."""
         connection = sqlite3.connect(self.database, isolation_level=None)
+        triggers = ("events_in_order", "events_fixed", "events_kept")
         try:
-            for name in ("events_in_order", "events_fixed", "events_kept"):
-                connection.execute(f"DROP TRIGGER IF EXISTS {name}")
+            for name in triggers:
+                connection.execute(f"DROP TRIGGER {name}")
+            yield connection
+            for name in triggers:
+                connection.execute(SCHEMA[name])
+        finally:
+            connection.close()
+
+    def sql(self, *statements: str) -> list[tuple]:
+        """Run statements that no trigger stops; the rows of the last one."""
+        with self._forging() as connection:
             rows: list[tuple] = []
             for statement in statements:
                 rows = connection.execute(statement).fetchall()
             return rows
-        finally:
-            connection.close()
 
     def rewrite(self, seq: int, old: bytes, new: bytes) -> None:
         """Change event `seq`'s envelope and make every hash after it fit: a new history, whole in itself."""
-        connection = sqlite3.connect(self.database, isolation_level=None)
-        try:
-            for name in ("events_in_order", "events_fixed", "events_kept"):
-                connection.execute(f"DROP TRIGGER IF EXISTS {name}")
+        with self._forging() as connection:
             previous = ZERO_HASH
             for number, envelope in connection.execute(
                 "SELECT seq, envelope FROM events ORDER BY seq"
@@ -105,8 +113,6 @@ class Cli:
                 connection.execute(
                     "UPDATE events SET envelope = ?, hash = ? WHERE seq = ?", (envelope, previous, number)
                 )
-        finally:
-            connection.close()
 
     def record(
         self, stream: str, type: str, data: dict | None = None, content: str | None = None, **more

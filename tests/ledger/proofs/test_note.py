@@ -138,7 +138,7 @@ def test_sixteen_signatures_are_read():
     ("change", "reason"),
     [
         (lambda t: t[:-1], "cut off"),
-        (lambda t: t.replace("\n\n", "\n"), "blank line"),
+        (lambda t: t.replace("\n\n", "\n"), "nobody signed"),
         (lambda t: t + "\n", "signature lines"),
         (lambda t: t.replace("— ", "- "), "signature line"),
         (lambda t: t.replace("— log", "—  log"), "key name"),
@@ -150,7 +150,7 @@ def test_sixteen_signatures_are_read():
         (lambda t: t + "— x\n", "signature line"),
         (lambda t: t + t.splitlines()[-1] + " x\n", "base64"),
         (lambda t: "x" * 70000 + t, "longer"),
-        (lambda t: "", "blank line"),
+        (lambda t: "", "nobody signed"),
     ],
 )
 def test_a_malformed_note_is_refused_with_its_reason(change, reason):

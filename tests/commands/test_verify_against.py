@@ -1,0 +1,108 @@
+"""`verify` against a checkpoint that was kept elsewhere: what no chain alone can tell."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+
+@pytest.fixture
+def kept(cli):
+    cli.notes(20)
+    cli.ok("checkpoint", "--out", "kept.note")
+    cli.notes(10)
+    return cli
+
+
+def verdict(cli, *flags: str) -> tuple[int, str]:
+    import json
+
+    code, out, _ = cli("verify", *flags, "--json")
+    return code, json.loads(out)["verdict"]
+
+
+@pytest.mark.parametrize("flag", ["--against", "--since-checkpoint"])
+def test_an_untouched_ledger_is_ok(kept, flag):
+    assert verdict(kept, flag, "kept.note") == (0, "ok")
+
+
+@pytest.mark.parametrize("flag", ["--against", "--since-checkpoint"])
+def test_a_deleted_tail_is_found(kept, flag):
+    """F9"""
+    kept.sql("DELETE FROM events WHERE seq > 15")
+    assert verdict(kept, flag, "kept.note") == (3, "truncated")
+
+
+@pytest.mark.parametrize("flag", ["--against", "--since-checkpoint"])
+def test_the_same_number_of_events_with_a_rewritten_suffix_is_found(kept, flag, tmp_path):
+    """F11, F12: the chain is whole in itself, and this machine has no memory of the head."""
+    kept.rewrite(15, b"cli:", b"bad:")
+    shutil.rmtree(tmp_path / "state" / "gatebook" / "heads")
+    assert verdict(kept, flag, "kept.note") == (3, "forked")
+    assert verdict(kept)[1] != "forked"
+
+
+def test_a_rewritten_history_is_found_although_the_tiles_are_gone_or_old(kept, tmp_path):
+    kept.rewrite(15, b"cli:", b"bad:")
+    shutil.rmtree(tmp_path / "state" / "gatebook" / "heads")
+    shutil.rmtree(os.path.join(kept.ledger, "tiles"))
+    assert verdict(kept, "--since-checkpoint", "kept.note") == (3, "forked")
+    assert verdict(kept, "--against", "kept.note") == (3, "forked")
+
+
+def test_a_changed_event_after_the_checkpoint_is_found_incrementally(kept):
+    kept.sql("UPDATE events SET data = CAST('{\"n\":99}' AS BLOB) WHERE seq = 25")
+    assert verdict(kept, "--since-checkpoint", "kept.note") == (3, "content-mismatch")
+
+
+def test_incremental_verification_reads_only_what_came_after(kept):
+    """It believes the checkpoint for what is before: a changed event there is for the whole verification to find."""
+    kept.sql("UPDATE events SET data = CAST('{\"n\":99}' AS BLOB) WHERE seq = 5")
+    assert verdict(kept, "--since-checkpoint", "kept.note") == (0, "ok")
+    assert verdict(kept, "--against", "kept.note") == (3, "content-mismatch")
+
+
+def test_incremental_verification_says_how_few_it_read(kept):
+    found = kept.json("verify", "--since-checkpoint", "kept.note", "--json")
+    assert (found["events"], found["after_checkpoint"]) == (11, 11)
+
+
+@pytest.mark.parametrize("flag", ["--against", "--since-checkpoint"])
+def test_notes_that_are_not_this_ledgers_are_refused_each_with_its_reason(
+    kept, flag, tmp_path, capfd, monkeypatch
+):
+    from auditing import Cli
+
+    with open("kept.note", encoding="utf-8") as file:
+        good = file.read()
+    (tmp_path / "b").mkdir()
+    other = Cli(tmp_path / "b", capfd, monkeypatch)
+    other.ok("init")
+    foreign = other.ok("checkpoint")
+    monkeypatch.chdir(tmp_path)
+    kept.home(tmp_path)
+    reasons = {}
+    for name, text in {
+        "forged": good.replace("\n21\n", "\n22\n"),
+        "cut": good[:-20],
+        "unsigned": good.split("\n\n")[0] + "\n",
+        "foreign": foreign,
+        "stranger": good.replace("— ", "— somebody-else-"),
+    }.items():
+        kept.write("bad.note", text)
+        code, _, err = kept("verify", flag, "bad.note")
+        assert code in (1, 3, 4), name
+        reasons[name] = err or kept("verify", flag, "bad.note")[1]
+    assert len(set(reasons.values())) == len(reasons)
+    assert kept("verify", flag, "nowhere.note")[0] == 1
+
+
+def test_a_witnessed_checkpoint_says_so(kept, tmp_path):
+    key = kept.json("witness", "init", "w")["key"]
+    kept.write("kept.cosigned", kept.ok("witness", "cosign", "kept.note", "--dir", "w"))
+    assert "attested up to event 21" in kept.ok("verify", "--against", "kept.cosigned")
+    os.makedirs(tmp_path / "config" / "gatebook", exist_ok=True)
+    kept.write("config/gatebook/witnesses", f"{key}\n")
+    assert "witnessed up to event 21" in kept.ok("verify", "--against", "kept.cosigned")
