@@ -1,0 +1,74 @@
+"""Time travel over a long stream: each moment is the fold's own, at the cost of one snapshot's distance."""
+
+from __future__ import annotations
+
+import pytest
+
+from ledger.access import open_ledger
+from ledger.event import Origin
+from projections import circuit
+from projections.engine import SNAPSHOT_EVERY, Proposal, submit
+from projections.times import DAY, SECOND, print_time
+
+COUNT = 3000
+STREAM = "circuit/openai|codex"
+
+
+@pytest.fixture
+def long(cli):
+    """One circuit that failed `COUNT` times: event seq = failure_count + 1."""
+    ledger = open_ledger(cli.ledger)
+    for start in range(0, COUNT, 1000):
+
+        def decide(world, start=start):
+            now = world.clock - world.clock % SECOND
+            return [
+                Proposal(
+                    STREAM,
+                    "circuit.opened",
+                    circuit.Opened("openai", "codex", "quota", print_time(now), n + 1, print_time(now + DAY)),
+                )
+                for n in range(start, start + 1000)
+            ]
+
+        submit(ledger, Origin("cli:x", "test"), decide)
+    ledger.close()
+    return cli
+
+
+@pytest.fixture
+def folded(monkeypatch):
+    """How many events were folded since."""
+    calls = []
+    evolve = circuit.evolve
+    monkeypatch.setattr(circuit, "evolve", lambda state, fact: calls.append(fact.seq) or evolve(state, fact))
+    return calls
+
+
+@pytest.mark.parametrize("at", [2, 3, SNAPSHOT_EVERY + 1, SNAPSHOT_EVERY + 2, 1500, COUNT, COUNT + 1])
+def test_a_moment_is_the_fold_up_to_it_and_costs_no_more_than_a_snapshots_distance(long, folded, at):
+    found = long.json("state", "circuits", "openai|codex", "--at", str(at), "--json")
+    assert found["state"]["failure_count"] == at - 1
+    assert found["seq"] == at
+    assert found["hash"] == long.plain(f"SELECT lower(hex(hash)) FROM events WHERE seq = {at}")[0][0]
+    assert found["fold"] == circuit.FOLD
+    assert len(folded) < SNAPSHOT_EVERY
+
+
+def test_a_snapshot_that_was_changed_is_not_used(long, folded):
+    long.sql("UPDATE snapshots SET state = CAST(replace(CAST(state AS TEXT), 'quota', 'rumor') AS BLOB)")
+    found = long.json("state", "circuits", "openai|codex", "--at", "2000", "--json")
+    assert (found["state"]["reason"], found["state"]["failure_count"]) == ("quota", 1999)
+    assert len(folded) == 1999
+
+
+def test_a_difference_names_the_fields_and_the_events_that_changed_them(long, folded):
+    found = long.json("diff", "circuits", "openai|codex", "--from", "1400", "--to", "1403", "--json")
+    assert {"field": "failure_count", "from": 1399, "to": 1402} in found["changes"]
+    assert found["events"] == [1401, 1402, 1403]
+    assert len(folded) < 3 * SNAPSHOT_EVERY
+
+
+def test_replay_says_how_fast_it_went_and_that_the_views_agree(long):
+    long.ok("query", "SELECT count(*) FROM events")
+    assert "events/s" in long.ok("replay", "--rate")
