@@ -28,21 +28,21 @@ _LIMIT = 4 << 20
 
 
 def installed() -> dict[str, str]:
-    """Per agent the hook file of this folder that holds our handlers, or ``."""
+    """Per agent the hook file of this folder that holds the Stop guard, or ``."""
     found = {}
     for agent, name in FILES.items():
         try:
             document = _read(name)[1]
         except (Invalid, Refused):
             document = {}
-        found[agent] = (
-            os.path.abspath(name) if with_handlers(document) == document and _has_ours(document) else ""
-        )
+        found[agent] = os.path.abspath(name) if _has_guard(document) else ""
     return found
 
 
-def _has_ours(document: dict[str, Any]) -> bool:
-    return without_handlers(document) != document
+def _has_guard(document: dict[str, Any]) -> bool:
+    groups = [group for group in document.get("hooks", {}).get("Stop", ()) if isinstance(group, dict)]
+    handlers = [one for group in groups for one in group.get("hooks") or () if isinstance(one, dict)]
+    return any(one.get("command") == "gatebook guard stop" for one in handlers)
 
 
 def _read(name: str) -> tuple[bytes | None, dict[str, Any]]:

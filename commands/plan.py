@@ -96,9 +96,7 @@ def record(args: Args, context: Context) -> int:
     from commands.plan_runs.run_ledger import Run, completed, read_documents
 
     run = Run(context, args.run_dir, now=args.now)
-    run.require_today()
-    documents = read_documents(run.folder, now=run.now, current=True)
-    documents = completed(run, documents)
+    documents = completed(run, read_documents(run.folder))
     world = run.look()
     refuse_held(run, world, run.state(world))
     seq, is_new = record_plan(run, documents)

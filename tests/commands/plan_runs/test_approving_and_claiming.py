@@ -65,11 +65,7 @@ def test_a_swap_needs_a_discoverable_skill_that_the_routes_keep(house):
 
 
 def test_an_invalid_or_stale_plan_asks_for_a_new_scan(house):
-    for words in (
-        ("plan", "parse", "--text", "all"),
-        ("plan", "approve", "--text", "all"),
-        ("plan", "record"),
-    ):
+    for words in (("plan", "parse", "--text", "all"), ("plan", "approve", "--text", "all")):
         house.plan(house.run, expires_at=(house.now - timedelta(minutes=1)).isoformat())
         code, found, err = house.on(*words)
         assert (code, found["next_step"]) == (1, "run canvas-scan again")
@@ -80,6 +76,14 @@ def test_an_invalid_or_stale_plan_asks_for_a_new_scan(house):
         assert house.on(*words)[0] == 1
         house.plan(house.run)
     assert house.types() == ["ledger.opened"]
+
+
+def test_recording_needs_a_valid_plan_of_any_day(house):
+    house.plan(house.run, expires_at=(house.now - timedelta(minutes=1)).isoformat())
+    assert house.ok("plan", "record")["recorded"] is True
+    (house.run / "plan.json").write_text("{")
+    code, found, _ = house.on("plan", "record")
+    assert (code, found["next_step"]) == (1, "run canvas-scan again")
 
 
 def test_only_todays_run_is_approved(house):
