@@ -142,7 +142,7 @@ def _follow(server: Server, thread: str, number: str, progress: _Progress) -> No
             _refuse(server, message, progress)
         elif message["method"] == "account/rateLimits/updated":
             progress.limits = params.get("rateLimits")
-        elif params.get("threadId") == thread and _note(message["method"], params, number, progress):
+        elif params.get("threadId", thread) == thread and _note(message["method"], params, number, progress):
             return
 
 
@@ -153,7 +153,7 @@ def _note(method: object, params: dict[str, object], number: str, progress: _Pro
         progress.keep_item(params.get("item"))
     elif method == "thread/tokenUsage/updated":
         progress.usage = params.get("tokenUsage")
-    elif method == "turn/completed" and isinstance(turn, dict) and turn.get("id") == number:
+    elif method == "turn/completed" and isinstance(turn, dict) and turn.get("id", number) == number:
         items = turn.get("items")
         for item in items if isinstance(items, list) else []:
             progress.keep_item(item)

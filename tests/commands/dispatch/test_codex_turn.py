@@ -117,6 +117,14 @@ def test_what_belongs_to_other_threads_and_turns_is_not_ours(fake):
     assert fake(said("mine"), *strangers, completed()).report == "mine"
 
 
+def test_ids_that_a_server_leaves_out_are_ours(fake):
+    bare = [
+        {"method": "item/completed", "params": {"item": {"type": "agentMessage", "text": "bare"}}},
+        {"method": "turn/completed", "params": {"turn": {"status": "completed"}}},
+    ]
+    assert fake(*bare).report == "bare"
+
+
 def test_unknown_messages_nulls_and_empty_lines_are_let_pass(fake):
     noise = [
         {"method": "new/thing", "params": None}, {"method": "x"}, "", "[]", "7", {"id": 99, "result": {}}, {"params": {}},
