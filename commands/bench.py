@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ledger.access import Ledger
+    from projections.engine import Proposal, World
 
 PAYLOAD = b'{"text":"' + b"y" * 287 + b'"}'
 GATEBOOK = [sys.executable, "-c", "from commands.entry import main; main()"]
@@ -245,13 +246,59 @@ def audits(folder: str, events: int) -> Iterator[Row]:
         assert replay(ledger.store)[0].ok
         replays.append(time.perf_counter() - began)
     scan = statistics.median(scans)
-    for name, limit, found in (("verify, one process", 0.25, single), ("verify --jobs 2", 0.45, double)):
+    for name, limit, found in (
+        ("verify --jobs 1", 0.25, single),
+        ("verify --jobs 2 (what `verify` does here)", 0.45, double),
+    ):
         spent = statistics.median(found)
         detail = f"{count / spent:,.0f} / {count / scan:,.0f} events/s over {count:,} events"
         yield Row(f"{name} / bare SELECT of all six columns", scan / spent, limit, detail, at_most=False)
     rate = count / statistics.median(replays)
     yield Row(
         "replay of open events", rate, 200_000, f"over {count:,} events", at_most=False, unit="events/s"
+    )
+    ledger.close()
+
+
+def _failures(world: World, streams: int) -> list[Proposal]:
+    """One more failure of each of many endpoints: decided events, each with its fold and admission."""
+    from projections.circuit import Opened
+    from projections.cooldowns import next_opening
+    from projections.engine import Proposal
+    from projections.times import print_time, whole_seconds
+
+    at = whole_seconds(world.clock)
+    found = []
+    for number in range(streams):
+        stream = f"circuit/p{number}|native"
+        count, until = next_opening(world.state(stream).circuit(), "rate_limit", at)
+        data = Opened(f"p{number}", "native", "rate_limit", print_time(at), count, print_time(until))
+        found.append(Proposal(stream, "circuit.opened", data))
+    return found
+
+
+def decided(folder: str, events: int) -> Iterator[Row]:
+    """Replay of events that each had to be admitted."""
+    from projections.engine import submit
+    from projections.replay import replay
+
+    ledger, _ = create_ledger(os.path.join(folder, "decided"), ORIGIN)
+    streams = 200
+    for _ in range(max(1, events // streams)):
+        submit(ledger, ORIGIN, lambda world: _failures(world, streams))
+    rates = []
+    for _ in range(3):
+        began = time.perf_counter()
+        report, running = replay(ledger.store)
+        assert report.ok
+        rates.append(running.admitted / (time.perf_counter() - began))
+    yield Row(
+        "replay of decided events (circuits)",
+        statistics.median(rates),
+        200_000,
+        f"over {running.admitted:,} events",
+        at_most=False,
+        unit="events/s",
     )
     ledger.close()
 
@@ -336,6 +383,7 @@ def measure(
         yield from starts(folder, env, rounds)
         yield from appends(folder, transactions)
         yield from audits(folder, events)
+        yield from decided(folder, min(events, 100_000))
         yield from flat(folder, 1_000, events, rounds * 10)
         yield from contention(folder, env, writers, 200)
     finally:
