@@ -207,11 +207,13 @@ def _answer(ledger: Ledger, tracer: Tracer, event: Event, causes: dict[int, list
     return f"no person's words stand behind {name}; it goes back to event {min(causes)}"
 
 
-def _line(node: dict[str, Any], relation: str = "") -> str:
+def _line(node: dict[str, Any], relation: str = "", here: str = "") -> str:
+    """An event in one line; its stream is left out where it is `here`."""
     words = f"  “{' '.join(str(node['words']).split())[:SHOWN]}”" if "words" in node else ""
     gone = "  [content redacted]" if node.get("redacted") else ""
     lead = f"{relation} " if relation else ""
-    return f"{lead}{node['seq']} {node['type']}  {node['stream']}  {node['recorded_at']}  {node['actor']}{gone}{words}"
+    stream = "" if node["stream"] == here else f"  {node['stream']}"
+    return f"{lead}{node['seq']} {node['type']}{stream}  {node['recorded_at']}  {node['actor']}{gone}{words}"
 
 
 def _tree(nodes: dict[int, dict[str, Any]], start: int) -> list[str]:
@@ -225,9 +227,10 @@ def _tree(nodes: dict[int, dict[str, Any]], start: int) -> list[str]:
         reasons = nodes[seq]["because"]
         known = seq in shown
         deep = depth >= DEEPEST and bool(reasons)
+        here = nodes[start]["stream"] if relation else ""
         lines.append(
             lead
-            + _line(nodes[seq], relation)
+            + _line(nodes[seq], relation, here)
             + ("  (above)" if known else "  … (--json shows all)" if deep else "")
         )
         if known or deep:
@@ -253,7 +256,9 @@ def run(args: Args, context: Context) -> int:
         say(line)
     say("\nWhat followed:" if found["effects"] else "\nNothing rests on it.")
     for node in found["effects"]:
-        say(f"  {_line(node)}  ← {', '.join(str(reason['seq']) for reason in node['because'])}")
+        say(
+            f"  {_line(node, here=nodes[max(nodes)]['stream'])}  ← {', '.join(str(reason['seq']) for reason in node['because'])}"
+        )
     return 0
 
 
