@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from commands.dispatch.rubric import Row
     from projections.dispatch import State
 
+_GOES_ON = ("lost", "availability_failure", "missing_executor")  # endings after which a candidate may follow
 DEFAULT_TIMEOUT = 3600
 DEFAULT_SEAM_TIMEOUT = 600
 
@@ -67,8 +68,10 @@ def block(
 
     name = identity(document) if document else blake3(raw or os.fsencode(path)).hexdigest()
     record = Record(context.ledger(), context.origin(), stream_of(name))
-    if record.state.phase == "open" and record.state.open_attempt is not None:
-        return result_of("blocked", stop.blockers, requested=route, state=record.state)
+    state = record.state
+    if state.phase == "open" and state.last is not None and state.last.status not in _GOES_ON:
+        # An attempt is open or has returned: its own end is what must be recorded, not a block.
+        return result_of("blocked", stop.blockers, requested=route, state=state)
     return record.block(name, stop, route)
 
 
@@ -127,7 +130,7 @@ class _Loop:
             last = state.last
             if last is not None and last.violation:
                 return self.work.concluded("failed")
-            if last is None or last.status in ("", "lost", "availability_failure", "missing_executor"):
+            if last is None or last.status in ("", *_GOES_ON):
                 awaiting = self._attempt(state)
                 if awaiting is not None:
                     return awaiting

@@ -755,3 +755,33 @@ def test_what_a_fixed_target_leads_to_is_fixed_too(bench):
     code, result = bench.run(request, deed)
     assert (code, result["status"]) == (1, "failed")
     assert "fixed_target changed" in result["blockers"][0]
+
+
+def test_a_directory_that_went_away_after_the_return_is_told_with_the_result(bench, monkeypatch):
+    import shutil
+
+    from commands.dispatch.work import Work
+
+    elsewhere = bench.folder / "elsewhere"
+    elsewhere.mkdir()
+    request = bench.request(authority={"working_directory": str(elsewhere), "allowed_paths": ["."]})
+    with monkeypatch.context() as patch:
+        patch.setattr(Work, "verified", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        bench.gatebook(
+            "dispatch",
+            "run",
+            bench.write(request),
+            "--rubric",
+            bench.rubric,
+            "--native-provider",
+            "anthropic",
+            "--native",
+            bench.program(DONE),
+        )
+    shutil.rmtree(elsewhere)
+    code, result = bench.run(request, DONE)
+    assert_complete(result)
+    assert (code, result["status"], result["route"]["attempted"]) == (4, "blocked", ["claude-a@high"])
+    assert bench.types()[-1] == "dispatch.returned"
+    name = bench.events()[0].stream.partition("/")[2]
+    assert bench.gatebook("dispatch", "conclude", name, "--status", "abandoned")[1]["status"] == "abandoned"
