@@ -39,7 +39,7 @@ def _signing_key(ledger: Ledger, state: State) -> Ed25519PrivateKey:
     return private
 
 
-def _last_signed(ledger: Ledger, state: State, key: notes.VerifierKey) -> notes.Checkpoint | None:
+def _last_signed(ledger: Ledger, state: State) -> notes.Checkpoint | None:
     """The newest checkpoint that must be continued: this machine's own memory of it, else the ledger's.
 
     The memory lies outside the ledger, so a history rewritten together with its checkpoints is not signed.
@@ -59,11 +59,13 @@ def _last_signed(ledger: Ledger, state: State, key: notes.VerifierKey) -> notes.
         raise Refused(f"{path}: {error.strerror}: the last checkpoint signed here cannot be read") from None
     note = notes.parse_note(text)
     remembered = notes.parse_checkpoint(note.text)
-    if remembered.origin != ledger.id or not any(line.name == key.name for line in note.signatures):
+    known = [notes.VerifierKey(ledger.id, notes.ED25519, bytes.fromhex(old)) for old in state.checkpoint_keys]
+    try:
+        notes.check_note(note, known)
+    except (Refused, Tampered):
         raise Tampered(
-            f"{path}: not a checkpoint of this ledger: somebody changed it",
-            verdict="forked",
-        )
+            f"{path}: not a checkpoint that this ledger signed: somebody changed it", verdict="forked"
+        ) from None
     return remembered if recorded is None or remembered.size >= recorded.size else recorded
 
 
@@ -86,8 +88,7 @@ def make_checkpoint(ledger: Ledger, context: Context) -> str:
 
     state, _ = state_of(ledger, "ledger")
     private = _signing_key(ledger, state)
-    key = notes.VerifierKey(ledger.id, notes.ED25519, private.public_key().public_bytes_raw())
-    last = _last_signed(ledger, state, key)
+    last = _last_signed(ledger, state)
     size = ledger.store.head().seq
     if last is not None and size == last.size + 1 and _is_checkpoint(ledger, size):
         size = last.size  # the only event since is the record of that checkpoint

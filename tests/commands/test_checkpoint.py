@@ -215,3 +215,24 @@ def test_after_a_restore_a_rewritten_history_is_found_as_before(cli):
     code, out, err = cli("checkpoint")
     assert (code, out) == (3, "")
     assert "rewritten" in err
+
+
+def test_a_rotated_key_signs_on_and_old_notes_still_count(cli, tmp_path):
+    cli.notes(3)
+    cli.ok("checkpoint", "--out", "old.note")
+    old_key = cli.ok("checkpoint", "--key").strip()
+    cli.ok("authority", "rotate", "checkpoint")
+    cli.notes(3)
+    new = cli.ok("checkpoint", "--out", "new.note")
+    new_key = cli.ok("checkpoint", "--key").strip()
+    assert new_key != old_key
+    metamorphic_log.checkpoint_verify(new, [new_key])
+    assert cli("verify", "--against", "old.note")[0] == 0
+    assert cli("verify", "--against", "new.note")[0] == 0
+    cli.ok("prove", "--consistency", "old.note", "new.note", "--out", "growth.proof")
+    cli.ok("prove", "2", "--to", "new.note", "--out", "two.proof")
+    assert cli.json("check-proof", "two.proof")["promise"] == "attested"
+    cli.home(tmp_path / "stranger")
+    assert cli.json("check-proof", "two.proof", "--key", new_key)["promise"] == "attested"
+    assert cli.json("check-proof", "growth.proof", "--key", new_key, "--key", old_key)["ok"]
+    assert cli("check-proof", "two.proof", "--key", old_key)[0] == 3
