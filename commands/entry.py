@@ -172,6 +172,10 @@ def run(argv: list[str]) -> int:
         name = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         _report(Usage(f"{name}{error.strerror or error}"), context)
         code = 1
+    except UnicodeEncodeError as error:
+        # Bytes of an argument that are no UTF-8 stand as lone surrogates: lawful in a path, never in a name or value.
+        _report(Usage(f"{ascii(error.object[:60])} is not UTF-8 text"), context)
+        code = 1
     except MemoryError:
         _report(Usage("out of memory; nothing more was recorded"), context)
         code = 75
