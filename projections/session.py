@@ -185,6 +185,7 @@ def _imported(state: State, data: e.Imported, fact: Fact) -> None:
     state.base = Known(head=data.base_head, seq=0)
     state.verified = state.known = Known(head=data.verified_head, seq=0)
     state.session_commits = list(data.session_commits)
+    state.round = max(state.round, data.rounds)
     _clear(state)
     state.stages = dict.fromkeys(data.stages, data.tree.fingerprint)
     if "exec" in state.stages:

@@ -53,6 +53,7 @@ class Imported(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     stages: list[str] = []
     blocked_by: str = ""
     missing: list[str] = []
+    rounds: int = 0
 
 
 class Locked(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -13,7 +13,7 @@ _SPACE = " \t\r\n\f\v"
 _CLOSES = {"}": "{", "]": "["}
 # What failed attempts may cost in sum; honest output stays far below, crafted nesting does not. A failure at
 # character p decodes again what lies inside, and counts the lines up to p for its message, 512 times cheaper.
-_COST_LIMIT = 4 * 1024 * 1024
+_COST_LIMIT = 2 * 1024 * 1024
 _LINE_COUNT_SHARE = 512
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from commands.sessions.owner import ELSEWHERE, Owner
+from ledger.errors import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,6 +49,13 @@ def lock_path(root: str, uuid: str) -> str:
 def sessions_dir(root: str) -> str:
     """The directory of session files and locks."""
     return os.path.join(root, ".review-loop", "sessions")
+
+
+def check_folders(root: str) -> None:
+    """Raise Refused when `.review-loop` or its `sessions` is a link: it could lead out of the work tree."""
+    for folder in (".review-loop", os.path.join(".review-loop", "sessions")):
+        if os.path.islink(os.path.join(root, folder)):
+            raise Refused(f"{folder} is a symbolic link: make it a real directory of this work tree")
 
 
 def read_lock(root: str, uuid: str) -> LockFile | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from commands.git import Git
-from commands.sessions.opening import ask
 from commands.sessions.progress import next_action
+from commands.sessions.request import ask
 from commands.sessions.security import CATEGORIES, add_patterns, flagged_paths, gaps, tracked_matches
 from commands.sessions.writer import entries_content, tree_struct
 from ledger.errors import Refused

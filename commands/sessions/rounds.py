@@ -253,7 +253,7 @@ def stop_at_exec_cap(writer: Writer) -> None:
     why = exec_cap(state)
     if why is None:
         return
-    from commands.sessions.opening import ask
+    from commands.sessions.request import ask
 
     lock = state.lock
     handsfree = lock is None or lock.handsfree

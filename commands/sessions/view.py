@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from commands.git import line_path
+from commands.sessions.lock_file import check_folders
 from commands.sessions.session_file import (
     METADATA,
     ORDER,
@@ -40,9 +41,7 @@ def session_path(root: str, uuid: str) -> str:
 
 def read_view(root: str, uuid: str) -> bytes | None:
     """The file's bytes; None where there is none. A link in its place is refused."""
-    for folder in (".review-loop", os.path.join(".review-loop", "sessions")):
-        if os.path.islink(os.path.join(root, folder)):
-            raise Refused(f"{folder} is a symbolic link: make it a real directory of this work tree")
+    check_folders(root)
     try:
         descriptor = os.open(session_path(root, uuid), os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:

@@ -477,6 +477,36 @@ def test_a_crash_before_or_after_every_single_record_resumes_to_the_same_end(hou
     assert lives > 6
 
 
+def test_a_crash_between_head_and_index_is_finished_at_the_next_start(house):
+    """HEAD is at the delivery's commit already, the index still shows its parent."""
+    house.config("auto_commit: true\nskip_quality_polish: true\n")
+    code = """
+import os, sys
+from commands.sessions import delivery
+delivery._settle_index = lambda *a: os._exit(9)
+from commands.entry import run
+run(sys.argv[1:])
+"""
+    command = [
+        "session",
+        "run",
+        *PLAN,
+        "--executor",
+        house.agent("executor"),
+        "--reviewer",
+        house.agent("reviewer"),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command], cwd=house.root, env=house.environment, capture_output=True
+    )
+    assert done.returncode == 9
+    assert house.git("status", "--porcelain", "src").decode() == "MM src/a.py\n"
+    assert house.run("--session", house.uuid(), "--recover-lock").returncode == 0
+    assert house.git("status", "--porcelain", "src").decode() == ""
+    assert house.git("log", "--format=%s").decode().splitlines() == ["feat: Set x", "first"]
+    assert house.sessions()[0]["delivered"]
+
+
 def test_a_second_run_is_refused_while_the_first_lives(house):
     flag = house.folder / "wait"
     code = f"import time, pathlib; p = pathlib.Path({str(flag)!r}); p.write_text('x')\nwhile p.exists(): time.sleep(0.05)"

@@ -441,6 +441,17 @@ def test_a_file_of_the_older_tool_resumes_and_keeps_its_text(house):
     assert text.rindex("## Session Metadata") > text.rindex("## Timing Log")
 
 
+def test_rounds_of_a_foreign_review_only_session_go_on_with_an_executor(house):
+    text = FOREIGN.replace("- Source: reviewer-approved", "- Source: review-only").replace(
+        "completed_stages: [exec, polish]", "completed_stages: []"
+    )
+    foreign(house, text)
+    started = house.ok("session", "start", "--session", UUID)
+    assert started["plan_source"] == "review-only"
+    begun = house.ok("round", "start", "--owner", started["owner"])
+    assert (begun["round"], begun["executor"]) == (2, True)
+
+
 def test_a_foreign_file_over_a_changed_tree_is_drift(house):
     foreign(house)
     house.write("src/a.py", "x = 5\n")
@@ -535,7 +546,7 @@ def test_a_link_in_place_of_our_folder_is_refused(house, tmp_path):
     (house.root / ".review-loop").mkdir()
     os.symlink(outside, house.root / ".review-loop/sessions")
     assert house("session", "start", *PLAN).returncode != 0
-    assert not list(outside.glob("*.md"))
+    assert not list(outside.iterdir())
 
 
 def test_the_agents_reports_are_scanned_for_credentials(house):
