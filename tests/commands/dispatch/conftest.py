@@ -27,6 +27,7 @@ def _install(folder):
                 "install",
                 "--no-audit",
                 "--no-fund",
+                "--fetch-retries=1",
                 "--prefix",
                 str(folder),
                 f"@openai/codex@{CODEX_VERSION}",
