@@ -67,6 +67,15 @@ def _read_hook() -> tuple[dict[str, Any], str, bytes]:
     return hook, session, raw
 
 
+def _runs_of(hook: dict[str, Any]) -> str | None:
+    """`runs/` of the folder that the hook says the agent works in, where there is one."""
+    import os
+
+    folder = hook.get("cwd")
+    runs = os.path.join(folder if isinstance(folder, str) and os.path.isabs(folder) else os.getcwd(), "runs")
+    return runs if os.path.isdir(runs) else None
+
+
 def _capture(context: Context) -> dict[str, Any]:
     """Only names and a digest are kept: what a tool was given may hold anything."""
     from blake3 import blake3
@@ -97,7 +106,7 @@ def _answer(args: Args, context: Context) -> dict[str, Any]:
         return {}
     from commands.plan_runs.guarding import reason_to_go_on
 
-    reason = reason_to_go_on(context, session, args.runs)
+    reason = reason_to_go_on(context, session, args.runs or _runs_of(hook))
     return {} if reason is None else {"decision": "block", "reason": reason}
 
 
@@ -111,7 +120,13 @@ COMMANDS = {
         stop,
         "A Stop hook: reads the hook's JSON on stdin; while the session named there owns a run whose items have not all\n"
         "valid results, blocks stopping once, with the reason. Exits 0 always, in 5 seconds at most.",
-        flags=(Flag("--runs", "DIR", "also look at the markers of this runs folder"),),
+        flags=(
+            Flag(
+                "--runs",
+                "DIR",
+                "also look at the markers of this runs folder (default: runs/ where the agent works)",
+            ),
+        ),
         example="""echo '{"session_id":"s1","stop_hook_active":false}' | gatebook guard stop""",
     ),
 }

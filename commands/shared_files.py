@@ -115,18 +115,18 @@ def _check_marker(folder: str, marker: Any, state: Any, void_before: int) -> Che
 
 
 def _check_entries(folder: str, state: Any) -> list[Check]:
-    from commands.plan_runs.processed import PROCESSED, entry_digest, read_processed
+    from commands.plan_runs.processed import PROCESSED, read_processed
 
     runs = os.path.dirname(folder)
     name = f"{runs}/{PROCESSED}"
     try:
-        text = read_processed(runs)
+        entries = read_processed(runs)
     except GatebookError as error:
         return [(name, "problem", str(error), "mend it by hand")]
     changed = [
         key
         for key, held in state.results.items()
-        if held.entry and (entry_digest(text, key) or "") not in (held.entry, held.entry_before)
+        if held.entry and entries.digest(key) not in (held.entry, held.entry_before)
     ]
     if changed:
         return [
@@ -155,12 +155,12 @@ def adopt(ledger: Ledger, path: str, origin: Origin) -> dict[str, object]:
 
 
 def _adopt_processed(ledger: Ledger, path: str, origin: Origin) -> dict[str, object]:
-    from commands.plan_runs.processed import entry_digest, read_processed
+    from commands.plan_runs.processed import read_processed
     from projections.engine import Proposal, submit
     from projections.plan_run import ADOPTED, Recorded
 
     runs = os.path.realpath(os.path.dirname(os.path.abspath(path)))
-    text = read_processed(runs)
+    entries = read_processed(runs)
     adopted: list[str] = []
 
     def decide(world: World) -> list[Proposal]:
@@ -172,13 +172,8 @@ def _adopt_processed(ledger: Ledger, path: str, origin: Origin) -> dict[str, obj
             state = world.state(stream)
             for item in state.items:
                 held = state.results.get(item.key)
-                stands = entry_digest(text, item.key)
-                if (
-                    held is None
-                    or not held.entry
-                    or stands is None
-                    or stands in (held.entry, held.entry_before)
-                ):
+                stands = entries.digest(item.key)
+                if held is None or not held.entry or stands in ("", held.entry, held.entry_before):
                     continue
                 nonce = state.claim.nonce if state.claim is not None else ""
                 data = Recorded(

@@ -10,8 +10,11 @@ import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from commands.context import Context
+    from commands.plan_runs.markers import Marker
+    from commands.plan_runs.run_ledger import Documents, Run
     from ledger.access import Ledger
     from ledger.event import Event
+    from projections.engine import World
 
 _CLAIMS_LOOKED_AT = 200
 
@@ -73,13 +76,17 @@ def reason_to_go_on(context: Context, session: str, runs: str | None) -> str | N
 def _unfinished(context: Context, path: str, session: str) -> str | None:
     from commands.plan_runs.closing import valid_results
     from commands.plan_runs.handing_off import valid_open_result
-    from commands.plan_runs.run_ledger import Run, read_documents, require_owner
+    from commands.plan_runs.run_ledger import Run, read_documents, require_owner, standing
     from ledger.errors import Conflict, GatebookError
 
     try:
         run = Run(context, path, session=session)
         documents = read_documents(run.folder)
         world = run.look()
+        found = standing(run, world, run.state(world))
+        if found.kind == "foreign" and found.claim is None and found.marker is not None:
+            _check_foreign(run, world, documents, found.marker)
+            return None
         state, _ = require_owner(run, world, documents)
         waiting = valid_open_result(run, world, documents, state)
         valid_results(run, world, documents, state, waiting)
@@ -88,3 +95,16 @@ def _unfinished(context: Context, path: str, session: str) -> str | None:
     except GatebookError as error:
         return f"The run {path} is yours and not finished: {error}"
     return None
+
+
+def _check_foreign(run: Run, world: World, documents: Documents, marker: Marker) -> None:
+    """A run that another tool claimed for this session is judged by its files alone; `Refused` for what is missing."""
+    from commands.plan_runs.markers import validate_execute_marker
+    from commands.plan_runs.recording import look_at
+    from commands.plan_runs.run_ledger import proposed
+    from ledger.errors import Refused
+
+    validate_execute_marker(marker, documents.plan, session_id=run.session, require_prepared=True)
+    for item in proposed(documents, run.folder).items:
+        if look_at(run, world, documents, item) is None:
+            raise Refused(f"item {item.index} ({item.key}) has no result.json")

@@ -10,7 +10,7 @@ import os
 
 from commands.plan_runs.documents import render_document
 from commands.plan_runs.preparation import HISTORY
-from commands.plan_runs.processed import PROCESSED, entry_digest, ledger_entry, read_processed, with_entry
+from commands.plan_runs.processed import PROCESSED, ledger_entry, read_processed
 from commands.plan_runs.results import (
     RESULT,
     Consumption,
@@ -19,7 +19,7 @@ from commands.plan_runs.results import (
     read_result,
     validate_result,
 )
-from commands.plan_runs.rooted import kind_of, make_folder, write_file
+from commands.plan_runs.rooted import kind_of, make_folder, read_file, write_file
 from commands.plan_runs.run_ledger import Documents, Run, read_documents, require_owner
 from ledger.errors import Invalid, Refused
 
@@ -109,32 +109,38 @@ def write_canonical(run_dir: str, key: str, result: dict[str, Any]) -> Found:
     """Writes a result of our own into the item's place (what stood there is set aside)."""
     raw = render_document(result)
     make_folder(run_dir, key)
-    set_aside(run_dir, key)
-    write_file(run_dir, f"{key}/{RESULT}", raw)
+    if not _stands(run_dir, key, raw):
+        set_aside(run_dir, key)
+        write_file(run_dir, f"{key}/{RESULT}", raw)
     return Found(result, raw, None)
 
 
-class Shared:
-    """`_processed.json` while results are recorded: its text, with our entries put in one after the other."""
+def _stands(run_dir: str, key: str, raw: bytes) -> bool:
+    """Whether exactly these bytes are the result already: a crash came between them and their event."""
+    try:
+        return read_file(run_dir, f"{key}/{RESULT}") == raw
+    except (Invalid, Refused):
+        return False
 
-    __slots__ = ("clock", "run", "text")
+
+class Shared:
+    """`_processed.json` while results are recorded at one moment (us): our entries are put in, then written at once."""
+
+    __slots__ = ("clock", "entries", "run")
 
     def __init__(self, run: Run, clock: int) -> None:
         self.run = run
         self.clock = clock
-        self.text = read_processed(run.folder.runs)
+        self.entries = read_processed(run.folder.runs)
 
     def put(self, key: str, result: dict[str, Any]) -> tuple[str, str]:
         """Puts the entry of one result in; the digests of the key's text after and before (`` where it had none)."""
-        before = entry_digest(self.text, key)
-        self.text = with_entry(self.text, key, entry_of(self.run, result, self.clock))
-        after = entry_digest(self.text, key)
-        assert after is not None
-        return after, before or ""
+        before = self.entries.digest(key)
+        return self.entries.put(key, entry_of(self.run, result, self.clock)), before
 
     def write(self) -> None:
-        """The file holds the text afterwards."""
-        write_file(self.run.folder.runs, PROCESSED, self.text.encode("utf-8"))
+        """The file holds what was put afterwards."""
+        self.entries.write()
 
 
 def entry_of(run: Run, result: dict[str, Any], clock: int) -> dict[str, Any]:
@@ -151,24 +157,18 @@ def settle_processed(run: Run, state: State) -> None:
     """
     if not state.results:
         return
-    text = read_processed(run.folder.runs)
-    lagging = False
+    entries = read_processed(run.folder.runs)
     for key, result in state.results.items():
-        if not result.entry:
-            continue
-        stands = entry_digest(text, key) or ""
-        if stands == result.entry:
+        stands = entries.digest(key)
+        if not result.entry or stands == result.entry:
             continue
         if stands != result.entry_before:
             raise Refused(
                 f"{run.folder.runs}/{PROCESSED}: the entry {key} is not the one recorded by event {result.seq}; "
                 "put it back, or `gatebook doctor --adopt` takes it over"
             )
-        value = recorded_result(run, key, result.digest)
-        text = with_entry(text, key, entry_of(run, value, result.clock))
-        lagging = True
-    if lagging:
-        write_file(run.folder.runs, PROCESSED, text.encode("utf-8"))
+        entries.put(key, entry_of(run, recorded_result(run, key, result.digest), result.clock))
+    entries.write()
 
 
 def recorded_result(run: Run, key: str, digest: str) -> dict[str, Any]:
@@ -269,10 +269,11 @@ def defer_unapproved(run: Run) -> None:
         shared = Shared(run, world.clock)
         proposals = []
         for item in waiting:
+            ours = deferral(NOT_APPROVED_NOTES)
             found = _valid(run, world, documents, item)
-            kept = found is not None
+            kept = found is not None and found.value != ours
             if found is None:
-                found = write_canonical(run.folder.path, item.key, deferral(NOT_APPROVED_NOTES))
+                found = write_canonical(run.folder.path, item.key, ours)
             proposals.append(deferred(claim, stream, item, found, shared, NOT_APPROVED, kept=kept))
         return proposals
 

@@ -10,7 +10,7 @@ import os
 
 from commands.plan_runs import markers
 from commands.plan_runs.approving import proposals_for
-from commands.plan_runs.processed import PROCESSED, entry_digest, read_processed, with_entry
+from commands.plan_runs.processed import read_processed
 from commands.plan_runs.recording import (
     deferral,
     entry_of,
@@ -117,7 +117,7 @@ class Recovery:
         kept: dict[str, str] = {}
         deferred: list[str] = []
         entries: dict[str, str] = {}
-        text = read_processed(run.folder.runs)
+        shared = read_processed(run.folder.runs)
         for item in items:
             result, digest = self._standing_result(world, state, item, marker, is_ours=is_ours)
             if result is None:
@@ -125,8 +125,7 @@ class Recovery:
                 result = deferral(NOTES)
             else:
                 kept[item.key] = digest
-            text = with_entry(text, item.key, entry_of(run, result, world.clock))
-            entries[item.key] = entry_digest(text, item.key) or ""
+            entries[item.key] = shared.put(item.key, entry_of(run, result, world.clock))
         return Recovered(
             blake3(marker.raw).hexdigest(),
             marker.session_id,
@@ -181,12 +180,12 @@ class Recovery:
 
     def _write_processed(self, state: State, data: Recovered) -> None:
         run = self.run
-        text = read_processed(run.folder.runs)
+        shared = read_processed(run.folder.runs)
         for key, digest in data.entries.items():
-            if entry_digest(text, key) != digest:
+            if shared.digest(key) != digest:
                 result = deferral(NOTES) if key in data.deferred else _read(run, key)
-                text = with_entry(text, key, entry_of(run, result, state.recovered_clock))
-        write_file(run.folder.runs, PROCESSED, text.encode("utf-8"))
+                shared.put(key, entry_of(run, result, state.recovered_clock))
+        shared.write()
 
     def _write_report(self, state: State) -> None:
         run = self.run

@@ -278,8 +278,11 @@ def test_the_guard_answers_in_five_seconds_when_nobody_ends_its_stdin(house):
     process.communicate()
 
 
-def test_the_guard_finds_another_tools_marker_in_a_runs_folder_that_is_named(house):
+def test_the_guard_judges_another_tools_run_of_this_session_by_its_files(house):
     plan = load(house.run / "plan.json")
+    for item in plan["items"]:
+        item["user_decision"] = "approve"
+    (house.run / "plan.json").write_text(json.dumps(plan))
     marker = {
         "session_id": "s9",
         "owner_kind": "codex",
@@ -287,4 +290,16 @@ def test_the_guard_finds_another_tools_marker_in_a_runs_folder_that_is_named(hou
         "plan_digest": plan_digest(plan),
     }
     house.marker().write_text(json.dumps(marker))
-    assert hook(house, {"session_id": "s9"}, "--runs", house.runs)[0]["decision"] == "block"
+    asked = {"session_id": "s9", "cwd": str(house.folder)}
+    assert "not prepared" in hook(house, asked)[0]["reason"]
+    marker |= {
+        "results_prepared_at": "2026-11-30T09:00:01Z",
+        "results_archive_count": 0,
+        "prepared_approved_result_keys": [house.key(place) for place in range(1, 6)],
+    }
+    house.marker().write_text(json.dumps(marker))
+    assert "item 1" in hook(house, asked, "--runs", house.runs)[0]["reason"]
+    assert hook(house, {**asked, "session_id": "s8"})[0] == {}
+    for place in range(1, 6):
+        house.put(place, SKIP)
+    assert hook(house, asked) == ({}, "")
