@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from commands.context import Context
 
 MAX_NUMBER = 2**53 - 1
+WIDTH = 100  # of a usage line
 GLOBAL = ("--ledger", "--actor", "--log-format", "--log-level")  # what stands before the command
 
 
@@ -209,14 +210,19 @@ def _usage_of(flag: Flag) -> str:
 
 
 def usage(name: str, command: Command) -> str:
-    """The usage line."""
+    """The usage, in lines of at most 100 characters where its parts allow it."""
     parts = [_usage_of(flag) for flag in command.flags if flag.required]
     parts += [
         f"[{word.name}]" if word.optional else word.name + ("…" if word.many else "")
         for word in command.words
     ]
     parts += [_usage_of(flag) for flag in command.flags if not flag.required]
-    return " ".join(["usage: gatebook", name, *parts])
+    lines = [f"usage: gatebook {name}"]
+    for part in parts:
+        if len(lines[-1]) + 1 + len(part) > WIDTH:
+            lines.append("      ")
+        lines[-1] += f" {part}"
+    return "\n".join(lines)
 
 
 def help_text(name: str, command: Command) -> str:
