@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ledger.replica import FleetStore
 
 PAGE = 2000
-RECENT = 64
 
 
 class Behind(Exception):
@@ -67,8 +66,6 @@ class Walk:
             if len(page) < PAGE or not page[-1].more:
                 self._flush()
             if len(page) < PAGE:
-                for stored in page[-RECENT:]:
-                    self._store.turns.saw(stored.headers)
                 break
         if self.seq < self._head:
             raise Behind(self.place, self.seq)

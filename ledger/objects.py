@@ -16,7 +16,7 @@ from ledger.clock import format_us, now_us
 from ledger.errors import Unavailable
 from ledger.event import SALT_BYTES
 from ledger.jetstream import API, create_stream, problem, read_answer
-from ledger.nats_client import ANSWER_SECONDS, Message, Silence
+from ledger.nats_client import ANSWER_SECONDS, Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,13 +128,9 @@ class Objects:
 
     def _next(self, waiting: Iterable[bytes]) -> Message:
         deadline = time.monotonic() + ANSWER_SECONDS
-        try:
-            message = self.link.connection().next(deadline)
-            while message.subject not in waiting:
-                message = self.link.connection().next(deadline)
-        except Silence:
-            self.link.drop()
-            raise
+        message = self.link.next(deadline)
+        while message.subject not in waiting:
+            message = self.link.next(deadline)
         return message
 
     def get(self, digests: list[str]) -> dict[str, tuple[bytes, bytes]]:

@@ -1,8 +1,9 @@
 """Whose turn it is among the writers of a fleet's stream: they queue by courtesy, so that few lose a race.
 
 The stream alone decides who gets a place. But writers that all try at once mostly lose, and one that has just won
-knows the head first and wins again. So each message names its writer, and under contention a writer lets those go
-first that wrote longer ago than it did: about one publish's time for each. Nothing breaks when one does not.
+knows the head first and wins again. So whoever lost says `wait ME` on the subject `gatebook.NAME.turn` (plain NATS,
+stored nowhere), and whoever writes goes on for a short turn, then says `next THEM`. Nothing breaks when one does
+not keep to it, or dies: after a silence the next in the queue tries by itself.
 """
 
 from __future__ import annotations
@@ -10,9 +11,19 @@ from __future__ import annotations
 import os
 import time
 
-ACTIVE_SECONDS = 0.3  # a writer not seen for so long is not waited for
-_SLOWEST = 0.05
-HEADER = b"\r\nGatebook-Attempt: "
+from ledger.errors import GatebookError
+from ledger.nats_client import Silence
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ledger.nats_client import Link
+
+TURN_SECONDS = 0.006  # long enough that passing it on costs little, short for 16 writers in half a second
+SILENCE_SECONDS = 0.06
+TRIES = 3
+REPEAT_SECONDS = 0.1
+FORGET_SECONDS = 0.5
+PATIENCE_SECONDS = 1.0
 
 
 def jitter(low: float, high: float) -> float:
@@ -21,47 +32,107 @@ def jitter(low: float, high: float) -> float:
 
 
 class Turns:
-    """Who wrote lately, longest ago first, and how long one publish takes."""
+    """This writer's place among those that wait, and its own turn."""
 
-    __slots__ = ("_count", "_seen", "_service", "me")
-
-    def __init__(self) -> None:
-        self.me = os.urandom(8).hex().encode()
+    def __init__(self, link: Link, subject: bytes) -> None:
+        self._link = link
+        self._subject = subject + b".turn"
+        self._me = os.urandom(8).hex().encode()
         self._count = 0
-        self._seen: dict[bytes, float] = {}
-        self._service = 0.001
+        self._queue: dict[bytes, float] = {}
+        self._ends = 0.0
+        self._mine = False
+        self._tries = 0
+        self._heard = 0.0
+        link.listen(self._subject, self._hear)
 
     def attempt(self) -> bytes:
-        """A mark for one write, unique; its first part names this writer."""
+        """A mark for one write, unique among all writers."""
         self._count += 1
-        return b"%b-%d" % (self.me, self._count)
+        return b"%b-%d" % (self._me, self._count)
 
-    def saw(self, headers: bytes) -> None:
-        """A message with these headers was read from the stream."""
-        at = headers.find(HEADER)
-        if at >= 0:
-            start = at + len(HEADER)
-            self._move(headers[start : start + 16])
-
-    def _move(self, writer: bytes) -> None:
-        self._seen.pop(writer, None)
-        self._seen[writer] = time.monotonic()
-
-    def wrote(self, seconds: float) -> None:
-        """This writer's own publish was acknowledged after `seconds`."""
-        self._service += (min(seconds, _SLOWEST) - self._service) / 8
-        if self._seen:
-            self._move(self.me)
-
-    def delay(self) -> float:
-        """How long to let others go first, seconds; 0 where nobody else writes."""
+    def _hear(self, payload: bytes) -> None:
+        verb, _, writer = payload.partition(b" ")
         now = time.monotonic()
-        limit = ACTIVE_SECONDS + 2 * len(self._seen) * self._service
-        for writer in [writer for writer, seen in self._seen.items() if now - seen > limit]:
-            del self._seen[writer]
-        others = [writer for writer in self._seen if writer != self.me]
-        if not others:
-            self._seen.clear()
-            return 0.0
-        ahead = list(self._seen).index(self.me) if self.me in self._seen else 0
-        return ahead * self._service + jitter(0.0, self._service / 2)
+        if verb == b"wait" and len(writer) == 16:
+            self._queue[writer] = now
+        elif verb == b"next":
+            self._heard = now
+            self._queue.pop(writer, None)
+            self._mine = self._mine or writer == self._me
+
+    def _say(self, verb: bytes, writer: bytes) -> None:
+        connection = self._link.connection()
+        connection.publish(self._subject, verb + b" " + writer)
+        connection.flush()
+
+    def _waiting(self) -> bool:
+        now = time.monotonic()
+        for writer in [writer for writer, heard in self._queue.items() if now - heard > FORGET_SECONDS]:
+            del self._queue[writer]
+        self._queue.pop(self._me, None)
+        return bool(self._queue)
+
+    def must_wait(self) -> bool:
+        """Whether others wait and this writer's own turn is over; then the turn is passed on."""
+        if not self._waiting() or time.monotonic() < self._ends:
+            return False
+        self.pass_on()
+        return True
+
+    def pass_on(self) -> None:
+        """Let the first in the queue write; nothing where nobody waits."""
+        self._ends = 0.0
+        if self._waiting():
+            writer = next(iter(self._queue))
+            del self._queue[writer]
+            self._say(b"next", writer)
+
+    def wrote(self) -> None:
+        """This writer's message was acknowledged."""
+        now = time.monotonic()
+        self._mine = False
+        if self._ends == 0.0 or (now > self._ends and not self._queue):
+            self._ends = now + TURN_SECONDS
+        elif now > self._ends:
+            self.pass_on()
+
+    def wait(self) -> None:
+        """Queue up until this writer is called, or nobody calls anybody, or it took too long.
+
+        Whoever is called and loses to somebody out of turn tries again at once, a few times.
+
+        Raises:
+            Unavailable: the connection was lost.
+        """
+        self._ends = 0.0
+        if self._mine and self._tries < TRIES:
+            self._tries += 1
+            return
+        self._mine = False
+        self._tries = 0
+        began = self._heard = said = time.monotonic()
+        self._say(b"wait", self._me)
+        while not self._mine:
+            now = time.monotonic()
+            # Heard like the others' calls: all hear the same order, or nearly.
+            ahead = list(self._queue).index(self._me) if self._me in self._queue else len(self._queue)
+            if now - self._heard > SILENCE_SECONDS * (1 + ahead) or now - began > PATIENCE_SECONDS:
+                self._say(b"next", self._me)
+                return
+            if now - said > REPEAT_SECONDS:
+                self._say(b"wait", self._me)
+                said = now
+            try:
+                self._link.hear(now + SILENCE_SECONDS / 4)
+            except Silence:
+                if not self._link.connected:
+                    raise
+
+    def leave(self) -> None:
+        """Pass the turn on before closing; a connection that is gone says it by silence."""
+        try:
+            if self._link.connected and self._ends:
+                self.pass_on()
+        except GatebookError:
+            return
