@@ -20,15 +20,21 @@ if TYPE_CHECKING:
 
     from commands.git import Git
 
-# What a tool named in the request grants, beyond files.
+# What a tool or an approval of the request grants beyond files: `git commit`, `Bash(git commit:*)`, or just `commit`.
 GRANTS = {
-    "git commit": ("commit", "refs"),
-    "git push": ("push", "refs"),
-    "git branch": ("refs",),
-    "git tag": ("refs",),
-    "git stash": ("stash", "refs"),
-    "git config": ("config",),
+    "commit": ("commit", "refs"),
+    "push": ("push", "refs"),
+    "branch": ("refs",),
+    "tag": ("refs",),
+    "stash": ("stash", "refs"),
+    "config": ("config",),
 }
+
+
+def grants_of(text: str) -> tuple[str, ...]:
+    """The codes of what `text`, a tool's or an approval's name, allows; mostly nothing."""
+    words = text.lower().removeprefix("bash(").removesuffix(")").partition(":")[0].split()
+    return GRANTS.get(" ".join(words[1:] if words[:1] == ["git"] else words), ())
 
 
 class Comparison:
@@ -60,10 +66,10 @@ def _take(ceiling: Ceiling, without: list[str], before: Mapping[str, Any] | None
     return {"git": git, "without": without, "files": files, "config": manifest_of(_user_config(without))}
 
 
-def compare_pins(ceiling: Ceiling, before: Mapping[str, Any], tools: Collection[str]) -> Comparison:
-    """What changed since `before`, judged by the ceiling and by what `tools` grant."""
+def compare_pins(ceiling: Ceiling, before: Mapping[str, Any], granting: Collection[str]) -> Comparison:
+    """What changed since `before`, judged by the ceiling and by what the names in `granting` allow."""
     after = _take(ceiling, list(before["without"]), before)
-    granted = {grant for tool in tools for grant in GRANTS.get(" ".join(tool.split()).lower(), ())}
+    granted = {grant for name in granting for grant in grants_of(name)}
     changed = changed_between(before["files"], after["files"])
     stray = [path for path in changed if not ceiling.permits(path)]
     files = [path for path in changed if ceiling.permits(path)]

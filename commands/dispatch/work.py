@@ -109,7 +109,8 @@ class Work(Record):
         assert event is not None
         pins = self.content(event)["pins"]
         try:
-            return compare_pins(self.ceiling, pins, self.request.authority.tools)
+            asked = self.request.authority  # every approval it names is on record: admission saw to it
+            return compare_pins(self.ceiling, pins, [*asked.tools, *(item.what for item in asked.approvals)])
         except GatebookError as error:  # what can no longer be looked at was not left as it was
             return Comparison([], "refs", str(error))
 

@@ -325,6 +325,28 @@ def test_the_native_caller_may_obtain_the_approval_itself_but_not_begin_without(
     assert steps.step("attempt")[0] == 0
 
 
+def test_an_approved_deed_is_granted(steps, bench):
+    bench.repository()
+    document = bench.request(authority={"approvals": [{"what": "git commit", "approval_seq": None}]})
+    _, told = steps.do("approve", bench.write(document), "--what", "git commit")
+    commit = "import subprocess; subprocess.run('git add . && git -c user.name=w -c user.email=w@example.invalid commit -qm x', shell=True, check=True)"
+    code, result = bench.run(document, DONE + f"\n    {commit}\n")
+    assert (code, result["blockers"]) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "codes"),
+    [
+        ("git commit", ("commit", "refs")), ("Git  Commit", ("commit", "refs")), ("commit", ("commit", "refs")), ("Bash(git push:*)", ("push", "refs")),
+        ("git", ()), ("bash", ()), ("push to origin", ()), ("git commit --amend", ()), ("", ()), ("config", ("config",)),
+    ],
+)  # fmt: skip
+def test_only_a_plain_name_grants_a_deed(name, codes):
+    from commands.dispatch.pins import grants_of
+
+    assert grants_of(name) == codes
+
+
 def test_only_what_the_request_names_can_be_approved(steps, bench):
     code, told = steps.do("approve", bench.write(approvals(bench)), "--what", "anything")
     assert code == 4
