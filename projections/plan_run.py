@@ -278,6 +278,7 @@ class State(Struct, omit_defaults=True):
     report_clock: int = 0
     delivered: int = 0
     finalized: int = 0
+    finalized_by: str = ""
     nonces: list[str] = field(default_factory=list)
 
     @property
@@ -326,6 +327,7 @@ def _proposed(state: State, fact: Fact) -> None:
     data: Proposed = fact.data
     state.runs, state.digest, state.snapshot = data.runs, data.digest, data.snapshot
     state.items, state.proposed, state.approval = list(data.items), fact.seq, None
+    state.finalized, state.finalized_by = 0, ""
 
 
 def _approved(state: State, fact: Fact) -> None:
@@ -334,6 +336,7 @@ def _approved(state: State, fact: Fact) -> None:
         fact.seq, data.session_id, data.digest_before, data.digest_after, dict(data.decisions)
     )
     state.nonces.append(data.nonce)
+    state.finalized, state.finalized_by = 0, ""
 
 
 def _claimed(state: State, fact: Fact) -> None:
@@ -345,6 +348,7 @@ def _claimed(state: State, fact: Fact) -> None:
     )
     state.archived, state.attempts, state.open, state.results = {}, {}, None, {}
     state.reported, state.report, state.delivered, state.finalized = 0, "", 0, 0
+    state.finalized_by = ""
     state.recovered = None
 
 
@@ -428,7 +432,7 @@ def _delivered(state: State, fact: Fact) -> None:
 
 
 def _finalized(state: State, fact: Fact) -> None:
-    state.finalized = fact.seq
+    state.finalized, state.finalized_by = fact.seq, fact.data.session_id
     if state.claim is not None:
         state.claim.finalized = True
 

@@ -203,7 +203,7 @@ def _report_on_disk(run: Run) -> str:
 
 
 def _already_over(run: Run) -> dict[str, Any] | None:
-    """What is left of a finalization that crashed after its events: the marker file, removed now."""
+    """The end that this session has recorded before; a marker file that a crash left behind is removed now."""
     from commands.plan_runs.run_ledger import standing
 
     world = run.look()
@@ -211,9 +211,13 @@ def _already_over(run: Run) -> dict[str, Any] | None:
     found = standing(run, world, state)
     if not state.finalized or found.claim is not None or found.kind not in ("over", "free"):
         return None
-    if found.kind == "free":
+    if found.kind == "over":
+        remove_file(run.folder.path, markers.MARKER)
+    elif state.finalized_by != run.session:
         raise Refused(
-            f"{run.folder.path}: the run is finalized (event {state.finalized}) and nobody holds it"
+            f"{run.folder.path}: was finalized by session {state.finalized_by} (event {state.finalized}); nobody holds it"
         )
-    remove_file(run.folder.path, markers.MARKER)
-    return {"finalized": True, "plan_digest": state.current, "statuses": {}, "seq": state.finalized}
+    statuses: dict[str, int] = {}
+    for held in state.results.values():
+        statuses[held.status] = statuses.get(held.status, 0) + 1
+    return {"finalized": True, "plan_digest": state.current, "statuses": statuses, "seq": state.finalized}

@@ -30,7 +30,9 @@ def test_a_run_ends_when_everything_holds_and_the_marker_goes_last(house):
     assert found["statuses"] == {"draft_ready": 2, "skipped": 3}
     assert not house.marker().exists()
     assert house.types()[-2:] == ["run.finalized", "marker.released"]
-    assert "finalized" in house.refused(4, "run", "finalize")
+    assert house.ok("run", "finalize") == found
+    house.be("s2")
+    assert "was finalized by session s1" in house.refused(4, "run", "finalize")
 
 
 def test_a_report_waits_for_every_result(house):
