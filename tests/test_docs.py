@@ -8,6 +8,7 @@ console  each line after `$ ` is run, `> ` goes on with it, the lines below are 
 The day 2026-11-30 stands for today. In what is shown, `…` stands for anything, and times, hashes and ids for any time, hash and id. An HTML comment changes this:
 
 <!-- setup …lines of shell… -->   is run too; the reader does not see it
+<!-- setup: NAME -->               the same, with the lines of tests/pages/NAME.sh
 <!-- not run: reason -->           the block after it is not run
 """
 
@@ -24,7 +25,7 @@ import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PART = re.compile(
-    r"<!-- setup\n(?P<setup>.*?)^-->$|<!-- not run: (?P<reason>[^\n]+) -->\n+```\w*\n.*?^```$|^```(?P<kind>\w+)\n(?P<text>.*?)^```$",
+    r"<!-- setup: (?P<named>[a-z-]+) -->$|<!-- setup\n(?P<setup>.*?)^-->$|<!-- not run: (?P<reason>[^\n]+) -->\n+```\w*\n.*?^```$|^```(?P<kind>\w+)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 MARK = "-- the next command of the page --"
@@ -52,7 +53,10 @@ def commands_of(text):
     found = []
     for part in PART.finditer(text):
         kind, block = part["kind"], part["text"]
-        if part["setup"] is not None:
+        if part["named"] is not None:
+            with open(os.path.join(ROOT, "tests", "pages", f"{part['named']}.sh"), encoding="utf-8") as file:
+                found.append(Command(file.read()))
+        elif part["setup"] is not None:
             found.append(Command(part["setup"]))
         elif kind == "sh":
             found.append(Command(block))
@@ -80,6 +84,10 @@ def console(block):
     return found
 
 
+def of_today(text):
+    return text.replace("2026-11-30", f"{dt.datetime.now(dt.UTC):%Y-%m-%d}")
+
+
 def script_of(commands):
     lines = ["set -eu"]
     for command in commands:
@@ -88,7 +96,7 @@ def script_of(commands):
         else:
             lines += ["status=0", f"{{ {command.script}\n}} 2>&1 || status=$?"]
         lines.append(f"printf '\\n%s %d\\n' '{MARK}' $status")
-    return "\n".join(lines) + "\n"
+    return of_today("\n".join(lines) + "\n")
 
 
 def plain(text):
@@ -155,7 +163,7 @@ def shell(tmp_path):
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_shows_is_what_happens(page, shell):
     with open(os.path.join(ROOT, page), encoding="utf-8") as file:
-        commands = commands_of(file.read().replace("2026-11-30", f"{dt.datetime.now(dt.UTC):%Y-%m-%d}"))
+        commands = commands_of(file.read())
     if not commands:
         return
     done = shell(script_of(commands))
@@ -165,20 +173,16 @@ def test_what_a_page_shows_is_what_happens(page, shell):
         assert 2 * number + 1 < len(answers), (told, done.stdout[-2000:], done.stderr)
         answer, status = answers[2 * number], int(answers[2 * number + 1])
         assert status == command.exit, (told, answer)
+        shown = of_today(command.shown)
         if command.kind == "console":
-            assert like(command.shown, answer), (
-                f"{told}\nshown:\n{plain(command.shown)}\nreal:\n{plain(answer)}"
-            )
+            assert like(shown, answer), f"{told}\nshown:\n{plain(shown)}\nreal:\n{plain(answer)}"
         elif command.kind == "json":
-            assert holds(json.loads(command.shown), json.loads(answer.strip().splitlines()[-1])), (
-                told,
-                answer,
-            )
+            assert holds(json.loads(shown), json.loads(answer.strip().splitlines()[-1])), (told, answer)
         elif command.kind == "ndjson":
-            shown, real = (
-                [json.loads(line) for line in text.split("\n") if line] for text in (command.shown, answer)
+            wanted, real = (
+                [json.loads(line) for line in text.split("\n") if line] for text in (shown, answer)
             )
-            assert holds(shown, real), (told, answer)
+            assert holds(wanted, real), (told, answer)
 
 
 def links():
