@@ -613,6 +613,8 @@ def _admit_scanned(state: State, data: e.Scanned, fact: Fact, law: Law) -> None:
     _no_open_question(state, fact, law)
     if list(state.stages) != list(STAGES[:3]) or state.pending:
         law.refuse(fact, "the security scan follows docs")
+    if state.scan == data.tree.fingerprint:
+        law.refuse(fact, "this tree was scanned already")
     _check_tree(data.tree, fact)
     changed = data.tree.fingerprint != state.known.fingerprint
     if data.outcome not in ("clean", "halted", "written") or changed != (data.outcome == "written"):

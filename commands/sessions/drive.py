@@ -6,6 +6,7 @@ Every action is decided from the folded state alone, so a run that was killed go
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 from commands.sessions.gate_run import split_command
@@ -252,21 +253,38 @@ def _model(writer: Writer, role: str) -> str:
     return config.model
 
 
+_OTHER_SESSION = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+_LEDGER_FILES = ("ledger.", "views.", "artifacts", "tiles", "rubric.", "proofs")
+
+
 def _session_files(writer: Writer) -> dict[str, str]:
-    """Digest of each file that a round's program must leave alone."""
-    found = {}
-    for folder in ("sessions", "tmp"):
-        for base, _, names in os.walk(os.path.join(writer.root, ".review-loop", folder)):
+    """Digest of each file that a round's program must leave alone; other sessions' own files are theirs."""
+    found: dict[str, str] = {}
+    for folder in (".review-loop/sessions", ".review-loop/tmp", ".gatebook"):
+        top = os.path.join(writer.root, folder)
+        for base, folders, names in os.walk(top):
+            if folder == ".gatebook":
+                folders[:] = [name for name in folders if not name.startswith(_LEDGER_FILES)]
+                names = [name for name in names if not name.startswith(_LEDGER_FILES)]  # noqa: PLW2901
             for name in names:
+                other = _OTHER_SESSION.search(name)
+                if (other and other.group() != writer.uuid) or (
+                    name.startswith(".") and name.endswith(".tmp")
+                ):
+                    continue
                 path = os.path.join(base, name)
-                if name.startswith(".") and name.endswith(".tmp"):
-                    continue  # another session's write in progress
-                try:
-                    with open(path, "rb") as file:
-                        found[os.path.relpath(path, writer.root)] = digest(file.read())
-                except OSError:
-                    found[os.path.relpath(path, writer.root)] = "unreadable"
-    return {path: value for path, value in found.items() if writer.uuid in path}
+                found[os.path.relpath(path, writer.root)] = _file_digest(path)
+    return found
+
+
+def _file_digest(path: str) -> str:
+    try:
+        if os.path.islink(path):
+            return "-> " + os.readlink(path)
+        with open(path, "rb") as file:
+            return digest(file.read())
+    except OSError:
+        return "unreadable"
 
 
 def _touched(before: dict[str, str], after: dict[str, str]) -> str:

@@ -78,13 +78,15 @@ def run_gate(focus: bytes, command: str, *, root: str, timeout: float = DEFAULT_
 
 
 def split_command(command: str, flag: str) -> list[str]:
-    """The words of a command line; `Usage` if it has none or an open quote."""
+    """The words of a command line, a relative program's path made absolute; `Usage` for none or an open quote."""
     try:
         argv = shlex.split(command)
     except ValueError as error:
         raise Usage(f"{flag}: {error}: {command}") from None
     if not argv:
         raise Usage(f"{flag} needs a command")
+    if "/" in argv[0]:
+        argv[0] = os.path.abspath(argv[0])  # it runs in the work tree's root, wherever we were called
     return argv
 
 

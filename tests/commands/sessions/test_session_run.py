@@ -75,6 +75,9 @@ def test_a_plan_becomes_a_delivered_commit_through_every_kind_of_correction(hous
     )
     assert '- completed_stages: ["exec", "polish", "docs", "security"]' in view
     assert not list((house.root / ".review-loop/tmp").glob("*.txt"))
+    for audit in ("verify", "replay"):
+        assert house(audit).returncode == 0
+    assert house.ok("state", "sessions", "--json")
 
 
 def test_the_prompts_carry_the_findings_and_one_block(house):
@@ -211,6 +214,52 @@ def test_a_round_that_touches_the_session_file_is_rejected_and_the_file_written_
     done = house.run("--session", uuid)
     assert b"session-files-changed" in done.stderr
     assert "Set x." in house.view(uuid)
+
+
+@pytest.mark.parametrize(
+    "name", [".review-loop/tmp/notes.txt", ".review-loop/sessions/x.md", ".gatebook/notes"]
+)
+def test_a_round_that_leaves_files_in_our_folders_is_rejected(house, name):
+    house.script(
+        executor=[
+            {"write": {name: "x", "src/a.py": "x = 2\n"}, "say": executor_says("src/a.py")},
+            did("src/a.py", "x = 2\n"),
+            NOOP,
+        ]
+    )
+    done = house.run(*PLAN)
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"session-files-changed" in done.stderr
+    assert house.types().count("round.rejected") == 1
+
+
+def test_nothing_of_a_hostile_repository_runs_in_a_whole_session(house, tmp_path):
+    mark = tmp_path / "ran"
+    trap = tmp_path / "trap"
+    trap.write_text(f"#!/bin/sh\ntouch {mark}\ncat\n")
+    trap.chmod(0o755)
+    for key in (
+        "core.fsmonitor",
+        "core.pager",
+        "diff.external",
+        "diff.evil.textconv",
+        "filter.evil.clean",
+        "filter.evil.smudge",
+        "filter.evil.process",
+    ):
+        house.git("config", key, str(trap))
+    hooks = house.root / ".git/hooks"
+    hooks.mkdir(exist_ok=True)
+    for name in ("pre-commit", "post-commit", "reference-transaction", "post-index-change", "post-checkout"):
+        (hooks / name).write_text(f"#!/bin/sh\ntouch {mark}\n")
+        (hooks / name).chmod(0o755)
+    (house.root / ".git/info").mkdir(exist_ok=True)
+    (house.root / ".git/info/attributes").write_text("*.py filter=evil diff=evil\n")
+    house.config("auto_commit: true\n")
+    done = house.run(*PLAN, process=True)
+    assert done.returncode == 0, done.stderr.decode()
+    assert not mark.exists()
+    assert house.sessions()[0]["delivered"]
 
 
 def test_the_round_limit_blocks_delivery_and_continue_lifts_it(house):
