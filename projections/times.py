@@ -90,6 +90,44 @@ def _clock(text: str) -> tuple[int, int, int]:
     return minutes * MINUTE, seconds, int((fraction + "000000")[:6])
 
 
+# Texts parsed just before, and dates met before: admission and fold read the same ones, in turn and again.
+_known_texts: dict[str, int] = {}
+_known_days: dict[str, int] = {}
+
+
+def _printed(text: str) -> int | None:
+    """The moment of a text as `print_time` writes it, on a day met before; None sends it the careful way."""
+    day = _known_days.get(text[:10])
+    if (
+        day is None
+        or len(text) != 20
+        or text[10] != "T"
+        or text[19] != "Z"
+        or text[13] != ":"
+        or text[16] != ":"
+    ):
+        return None
+    hour, minute, second = text[11:13], text[14:16], text[17:19]
+    if (
+        not text.isascii()
+        or not (hour + minute + second).isdigit()
+        or hour > "23"
+        or minute > "59"
+        or second > "59"
+    ):
+        return None
+    return day + int(hour) * HOUR + int(minute) * MINUTE + int(second) * SECOND
+
+
+def _remember(text: str, moment: int) -> None:
+    if len(_known_texts) > 2000:
+        _known_texts.clear()
+        _known_days.clear()
+    _known_texts[text] = moment
+    if len(text) == 20 and text[19] == "Z" and text[17:19] < "60":
+        _known_days[text[:10]] = moment - moment % DAY
+
+
 def _moment(text: str) -> int:
     at = 8 if text[8:9] in ("T", "t") else 10
     if text[at : at + 1] not in ("T", "t", " "):
@@ -125,7 +163,13 @@ def parse_time(text: object, what: str = "time") -> int:
     try:
         if len(text) > 64:
             raise _OddError("it is too long")
-        return _moment(text)
+        moment = _known_texts.get(text)
+        if moment is None:
+            moment = _printed(text)
+            if moment is None:
+                moment = _moment(text)
+            _remember(text, moment)
+        return moment
     except _OddError as odd:
         raise Invalid(f"{what} {text[:64]!r}: {odd}") from None
 
