@@ -588,3 +588,53 @@ def test_where_the_policy_wants_a_signature_drift_is_accepted_only_signed(house,
     accepted = [json.loads(event.data) for event in house.events() if event.type == "drift.accepted"][0]
     assert (accepted["answered_by"], accepted["principal"]) == ("signature", "me@example.org")
     assert house("replay").returncode == 0
+
+
+def at_a_terminal(house, answer, *args):
+    """Run a command at a terminal and type `answer`; (exit code, what the terminal showed)."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "commands", *args], cwd=house.root, env=house.environment, stdin=theirs,
+        stdout=subprocess.DEVNULL, stderr=theirs,
+    )  # fmt: skip
+    os.close(theirs)
+    os.write(ours, answer.encode())
+    shown = b""
+    while True:
+        try:
+            chunk = os.read(ours, 65536)
+        except OSError:
+            break
+        if not chunk:
+            break
+        shown += chunk
+    os.close(ours)
+    return child.wait(60), shown.decode()
+
+
+def test_a_person_at_a_terminal_answers_drift(stopped):
+    house = stopped
+    house.write("new.txt", "n\n")
+    code, shown = at_a_terminal(house, "what?\nb\n", "session", "start", "--session", house.uuid())
+    assert (code, shown.count("[a/b]")) == (4, 2)
+    assert "drift: newly-dirty" in shown
+    code, _ = at_a_terminal(house, "A\n", "session", "start", "--session", house.uuid())
+    assert code == 0
+    accepted = [json.loads(event.data) for event in house.events() if event.type == "drift.accepted"][0]
+    assert accepted["answered_by"] == "person"
+
+
+def test_handsfree_asks_nobody_even_at_a_terminal(stopped):
+    house = stopped
+    house.write("new.txt", "n\n")
+    code, shown = at_a_terminal(house, "a\n", "session", "start", "--session", house.uuid(), "--handsfree")
+    assert (code, "[a/b]" in shown) == (4, False)
+
+
+def test_a_person_recovers_a_dead_owners_lock(house):
+    uuid = start_under(house, *PLAN)["session"]
+    code, shown = at_a_terminal(house, "n\n", "session", "start", "--session", uuid)
+    assert (code, "[y/n]" in shown) == (4, True)
+    assert at_a_terminal(house, "y\n", "session", "start", "--session", uuid)[0] == 0
