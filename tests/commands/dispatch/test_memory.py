@@ -30,6 +30,7 @@ def remember(bench):
             bench.request(context={"memory": intents, **run.context}),
             keep + "\n".join(line.strip() for line in native.splitlines()),
         )
+        assert packet.exists(), result
         run.packet = json.loads(packet.read_text())
         run.calls = [
             m["params"]
