@@ -8,6 +8,8 @@ import re
 import pytest
 from program import call, finish, start
 
+pytestmark = pytest.mark.xdist_group("tour")  # one tour for all of them
+
 
 @pytest.fixture(scope="module")
 def taken(tmp_path_factory):
