@@ -15,7 +15,7 @@ PAGE = os.path.join(ROOT, "docs", "cli.md")
 INTRODUCTION = """# Commands
 
 Generated from the program by `tools/make_cli_docs.py`: this is what `gatebook COMMAND --help` prints. Every example is run
-by `tests/commands/test_help.py`.
+by `tests/commands/test_help.py`, but for the few that need a server or Codex.
 
 `gatebook [--ledger L] [--actor KIND:ID] [--log-format console|json] [--log-level L] COMMAND …`; the global options stand before the command.
 Exit codes and environment variables are in the [README](../README.md#exit-codes).
