@@ -78,8 +78,8 @@ def next_item(args: Args, context: Context) -> int:
 
 def execute(args: Args, context: Context) -> int:
     """`run execute`: hands off everything that is left, in order, to one program."""
-    from commands.plan_runs.executing import InterruptedRunError
     from commands.plan_runs.executing import execute as run_all
+    from commands.plan_runs.workers import InterruptedRunError
 
     try:
         emit(run_all(_dispatch(args, context), args.handoff))

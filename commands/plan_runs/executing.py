@@ -1,37 +1,25 @@
 """`run execute --handoff CMD`: the whole run in order, one worker at a time, resumable at any point.
 
-The worker holds a lock on its work directory that it inherited from us. When we are killed and it lives on,
-the same command waits for it and takes its result, so that nothing is done twice.
+Killed at any moment, the same command goes on: the log says which hand-off was open, its folder what came of it.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import signal
-import sys
 
 from commands.context import dumps
 from commands.plan_runs.handing_off import Dispatch, Step, accept_open, hand_off_next
 from commands.plan_runs.recording import defer_unapproved
 from commands.plan_runs.run_ledger import read_documents
+from commands.plan_runs.workers import InterruptedRunError, Interruption, own_folder, work
 from ledger.errors import Conflict, MissingExecutor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType
     from typing import Any
 
 _SHELL = frozenset("|&;<>()$`\n*?~{}")
-_GRACE_SECONDS = 5.0
-
-
-class InterruptedRunError(Exception):
-    """SIGINT or SIGTERM came; `number` is the signal's."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"signal {number}")
-        self.number = number
 
 
 def command_words(command: str) -> list[str]:
@@ -109,53 +97,10 @@ def _take_up(dispatch: Dispatch, done: list[dict[str, Any]], stop: Interruption)
         return
     work_dir = f"{run.folder.path}/{state.open.key}"
     if os.path.isdir(work_dir):
-        lock = os.open(work_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                sys.stderr.write(
-                    f"gatebook: the worker of {state.open.key} is still at work; waiting for it\n"
-                )
-                stop.check()
-                stop.waiting = True
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                stop.waiting = False
-        finally:
-            os.close(lock)
+        os.close(own_folder(work_dir, stop))
     step = accept_open(run, missing_is="interrupted")
     if step.status:
         done.append(_line(step))
-
-
-class Interruption:
-    """SIGINT and SIGTERM while a run is executed: raised where we wait, else noticed before the next hand-off."""
-
-    def __init__(self) -> None:
-        self.number = 0
-        self.waiting = False
-
-    def __enter__(self) -> Interruption:  # noqa: PYI034 - `Self` costs the typing import
-        self.before = [
-            (number, signal.signal(number, self.heard)) for number in (signal.SIGINT, signal.SIGTERM)
-        ]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self.before:
-            signal.signal(number, handler)
-
-    def heard(self, number: int, _frame: FrameType | None) -> None:
-        """The handler."""
-        self.number = number
-        if self.waiting:
-            self.waiting = False
-            raise InterruptedRunError(number)
-
-    def check(self) -> None:
-        """Raise when a signal came while nothing was being waited for."""
-        if self.number:
-            raise InterruptedRunError(self.number)
 
 
 def _run_one(dispatch: Dispatch, step: Step, words: list[str], stop: Interruption) -> Step:
@@ -165,7 +110,7 @@ def _run_one(dispatch: Dispatch, step: Step, words: list[str], stop: Interruptio
     told = dispatch.document(read_documents(run.folder), step.item, step.skill)
     told["attempt"] = step.attempt
     try:
-        _work(words, f"{run.folder.path}/{step.key}", dumps(told).encode() + b"\n", stop)
+        work(words, f"{run.folder.path}/{step.key}", dumps(told).encode() + b"\n", stop)
     except InterruptedRunError:
         accept_open(run, missing_is="interrupted")
         raise
@@ -176,65 +121,3 @@ def _run_one(dispatch: Dispatch, step: Step, words: list[str], stop: Interruptio
     ended = accept_open(run, missing_is="error")
     ended.skill = step.skill
     return ended
-
-
-def _work(words: list[str], work_dir: str, told: bytes, stop: Interruption) -> int:
-    """The worker's exit code; it runs in a process group of its own, which ends with it or with a signal to us."""
-    import subprocess
-
-    lock = os.open(work_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    worker = None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        os.set_inheritable(lock, True)
-        stop.check()
-        stop.waiting = True
-        # Its stdout goes to our stderr: ours carries one JSON document and nothing else.
-        worker = subprocess.Popen(
-            words,
-            cwd=work_dir,
-            stdin=subprocess.PIPE,
-            stdout=sys.stderr.fileno(),
-            start_new_session=True,
-            pass_fds=(lock,),
-        )
-        os.close(lock)
-        lock = -1
-        worker.communicate(told)
-        stop.waiting = False
-        _end_group(worker.pid)
-        return worker.returncode
-    except BaseException:
-        stop.waiting = False
-        if worker is not None:
-            _end(worker)
-        raise
-    finally:
-        if lock >= 0:
-            os.close(lock)
-
-
-def _end_group(group: int) -> None:
-    """What a worker left running ends with it: it could still write where its result was read."""
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
-
-
-def _end(worker: Any) -> None:
-    """Ends the worker's whole process group: asked first, then killed."""
-    import subprocess
-
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(worker.pid, number)
-        except ProcessLookupError:
-            break
-        try:
-            worker.wait(_GRACE_SECONDS)
-            break
-        except subprocess.TimeoutExpired:
-            continue
-    worker.wait()
-    _end_group(worker.pid)

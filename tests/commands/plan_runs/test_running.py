@@ -367,10 +367,42 @@ def test_killed_with_its_worker_the_hand_off_is_made_again(house):
     process.kill()
     process.wait()
     # The worker leads a group of its own; end it as a crash of the machine would.
-    os.killpg(int((house.result(1).parent / "pid").read_text()), signal.SIGKILL)
+    os.killpg(int((house.result(1).parent / ".worker.pid").read_text()), signal.SIGKILL)
     done = house.ok("run", "execute", "--handoff", house.script())
     assert [line["status"] for line in done["executed"]] == ["draft_ready"]
     assert house.state().attempts[house.key(1)] == 2
+
+
+def test_a_worker_that_outlives_its_driver_for_long_is_ended_and_the_item_handed_off_again(
+    house, monkeypatch
+):
+    from commands.plan_runs import workers
+
+    monkeypatch.setattr(workers, "PATIENCE_SECONDS", 0.3)
+    house.ready("1")
+    process = house.start(
+        "run", "execute", "--run-dir", house.run, "--handoff", house.script(SLOW.format(sleep=60))
+    )
+    wait_for(house.result(1).parent / "started")
+    process.kill()
+    process.wait()
+    done = house.ok("run", "execute", "--handoff", house.script())
+    assert [line["status"] for line in done["executed"]] == ["draft_ready"]
+    assert house.state().attempts[house.key(1)] == 2
+    assert not (house.result(1).parent / ".worker.pid").exists()
+
+
+def test_what_a_worker_leaves_running_ends_with_it(house):
+    house.ready("1")
+    text = '#!/bin/sh\n(sleep 60; echo \'{}\' > result.json) &\necho \'{"status":"skipped","notes":"Closed for good."}\' > result.json\n'
+    began = time.monotonic()
+    house.ok("run", "execute", "--handoff", house.script(text))
+    assert time.monotonic() - began < 20
+    lock = os.open(house.result(1).parent, os.O_RDONLY)
+    import fcntl
+
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(lock)
 
 
 @pytest.mark.slow
