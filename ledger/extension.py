@@ -167,7 +167,7 @@ class Chain:
         assert recorded_at is not None
         if seq != str(self.seq + 1):
             raise Void(f"seq {seq} after {self.seq}")
-        if (stream == "ledger" and type == "ledger.opened") != (self.seq == 0):
+        if (type == "ledger.opened") != (self.seq == 0) or (self.seq == 0 and stream != "ledger"):
             raise Void("ledger.opened is the first event, and only that")
         _check_texts(actor, via, stream, type, correlation, key)
         if version != str(self._version(stream) + 1):

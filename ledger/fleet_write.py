@@ -7,7 +7,7 @@ import sys
 
 import apsw
 
-from ledger.errors import GatebookError, Invalid, Unavailable
+from ledger.errors import GatebookError, Invalid, Refused, Unavailable
 from ledger.event import SALT_BYTES
 from ledger.extension import Chain, Void, message_of
 from ledger.jetstream import WrongLast
@@ -61,6 +61,7 @@ class Write:
         self._clock_jump = clock_jump
         self._salts: dict[int, tuple[bytes, bytes]] = {}
         self._put: set[str] = set()
+        self._unsure = False
 
     def _prepare(self, reader: SQLiteReader) -> Recorded:
         store = self._store
@@ -97,7 +98,12 @@ class Write:
             rows = [store.row(event) for event in done.events]
             self._put_contents(done.events)
             kept = Keep(connection, rows, reader)
-            store.publish(done.events, bodies, kept.insert)
+            self._unsure = True
+            try:
+                store.publish(done.events, bodies, kept.insert)
+            except (WrongLast, Refused, Invalid):
+                self._unsure = False
+                raise
             # Crash here: the stream has it, this replica reads it there.
             kept.commit(store)
             if reader.erased:
@@ -129,7 +135,12 @@ class Write:
             self._put.update(e.content_digest for e in missing if e.content_digest is not None)
 
     def clean_up(self) -> None:
-        """Contents of what was refused in the end are nobody's: erase them, if that can be done now."""
+        """Contents of what was refused in the end are nobody's: erase them, if that can be done now.
+
+        Not where it is unknown whether the events were stored: they may need them.
+        """
+        if self._unsure or not self._put:
+            return
         try:
             self._store.objects.erase(self._put)
         except GatebookError:

@@ -190,6 +190,10 @@ class FleetStore(SQLiteStore):
             path = os.path.join(self.folder, "artifacts", str(event.content_digest))
             if os.path.lexists(path):
                 os.unlink(path)
+        # The views beside the log (projections.views) may hold it too; they are made again from what is left.
+        for name in ("views.db", "views.db-journal"):
+            if os.path.lexists(os.path.join(self.folder, name)):
+                os.unlink(os.path.join(self.folder, name))
         self.empty_wal()
         try:
             left = self.objects.get([str(event.content_digest) for event in events])
@@ -211,12 +215,14 @@ class FleetStore(SQLiteStore):
             self._wait_turn(connection)
         elif self.anchor.tip < 0 or time.monotonic() - self._read_at > TRUST_SECONDS:
             self._catch_up_to_write(connection)
+        lost = 0
         while True:
             try:
                 done = write.attempt(connection)
                 if done.replayed or done.events or self._is_current():
                     return done
             except WrongLast:
+                lost += 1
                 if time.monotonic() > deadline:
                     write.clean_up()
                     raise self.not_now(Unavailable("other writers were always faster; call again")) from None
@@ -228,7 +234,11 @@ class FleetStore(SQLiteStore):
             except BaseException:
                 write.clean_up()
                 raise
-            self._wait_turn(connection)
+            # Once behind is no contention yet: the other may have written long ago.
+            if lost > 1:
+                self._wait_turn(connection)
+            else:
+                self._catch_up_to_write(connection)
 
     def _wait_turn(self, connection: apsw.Connection) -> None:
         """Let those write that wait longer, then catch up."""

@@ -1,0 +1,507 @@
+"""What only a fleet can suffer: void messages, lost acknowledgements, killed servers, wiped and rewritten streams."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from nats_servers import Server
+from store_contract import add, check_chain, draft, whole
+
+from ledger.errors import Conflict, GatebookError, Refused, Tampered, Unavailable, Usage
+from ledger.event import Draft, Origin
+from ledger.extension import message_of
+from ledger.fleet import create_fleet, open_fleet, replica_folder
+from ledger.nats_client import Link, Silence
+from ledger.nats_login import Login
+from ledger.verify import verify
+
+ORIGIN = Origin("cli:tester", "test")
+_names = (f"F{n}" for n in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    made = Server(tmp_path_factory.mktemp("nats")).start()
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+def url(server, home):
+    made = f"nats://{server.address}/{next(_names)}"
+    create_fleet(made, ORIGIN, {})
+    return made
+
+
+@pytest.fixture
+def machine(home, monkeypatch, request):
+    """machine(n): from here on we are machine n, with a home of its own."""
+
+    def become(n):
+        monkeypatch.setenv("XDG_STATE_HOME", str(home / f"machine{n}"))
+
+    become(0)
+    return become
+
+
+@pytest.fixture
+def opened(request):
+    """Open ledgers that are closed at the end."""
+    made = []
+
+    def open_one(url):
+        ledger = open_fleet(url)
+        made.append(ledger)
+        return ledger
+
+    yield open_one
+    for ledger in made:
+        ledger.close()
+
+
+def stranger(server) -> Link:
+    """Somebody with a NATS client and no gatebook."""
+    return Link([("127.0.0.1", server.port)], Login())
+
+
+def name_of(url):
+    return url.rpartition("/")[2]
+
+
+def test_messages_that_extend_nothing_take_no_seq_and_are_counted_by_every_replica(
+    server, url, machine, opened
+):
+    machine(1)
+    first = opened(url)
+    (event,) = add(first, draft()).events
+    link = stranger(server)
+    subject = f"gatebook.{name_of(url)}"
+    for body in (b"", b"hello", b"a\nb\nc", message_of(event), message_of(event)[:-1] + b"0"):
+        link.request(subject, body)
+    link.request(subject, b"x", b"Nats-Sequence: 9\r\nNats-Batch-Id: \r\n")
+    (after,) = add(first, draft()).events
+    assert after.seq == event.seq + 1
+    machine(2)
+    second = opened(url)
+    assert [e.hash for e in whole(second.store)] == [e.hash for e in whole(first.store)]
+    assert second.store.voids == 6
+    first.store.follow()
+    assert first.store.voids == 6
+    assert verify(second.store).ok
+    link.drop()
+
+
+def test_two_machines_write_in_turn_and_decide_again_on_what_the_other_wrote(url, machine, opened):
+    machine(1)
+    one = opened(url)
+    machine(2)
+    two = opened(url)
+    for n in range(6):
+        ledger = (one, two)[n % 2]
+
+        def decide(reader):
+            return [draft(data=b'{"n":%d}' % reader.version("x-a/1"), expect_version=reader.version("x-a/1"))]
+
+        (event,) = ledger.transact(decide, ORIGIN).events
+        assert (event.version, event.data) == (n + 1, b'{"n":%d}' % n)
+
+
+def test_a_refusal_on_an_old_head_is_not_final(url, machine, opened):
+    """The claim was given back elsewhere: whoever asks now must get it."""
+    machine(1)
+    one = opened(url)
+    machine(2)
+    two = opened(url)
+    add(one, draft("x-claim/1"))
+    two.store.follow()
+    add(one, draft("x-claim/1"))
+
+    def claim(reader):
+        if reader.version("x-claim/1") % 2:
+            raise Conflict("held")
+        return [draft("x-claim/1")]
+
+    assert two.transact(claim, ORIGIN).events[0].version == 3
+    with pytest.raises(Conflict, match="held"):
+        two.transact(claim, ORIGIN)
+
+
+def test_a_lost_acknowledgement_is_resolved_by_looking_at_the_place(url, machine, opened, monkeypatch):
+    """Failed but stored: recorded once, and the caller gets that very event."""
+    ledger = opened(url)
+    stream = ledger.store.stream
+    ask = stream.acknowledged
+    lost = []
+
+    def lose_the_first():
+        place = ask()
+        if not lost:
+            lost.append(place)
+            raise Silence("lost on the way")
+        return place
+
+    monkeypatch.setattr(stream, "acknowledged", lose_the_first)
+    done = add(ledger, draft(content=b"once"), draft())
+    assert lost == [done.events[-1].seq]
+    assert len(whole(ledger.store)) == 3
+    monkeypatch.undo()
+    ledger.store.follow()
+    add(ledger, draft())
+    check_chain(whole(ledger.store))
+
+
+def test_a_publish_that_was_not_stored_is_sent_again(url, machine, opened, monkeypatch):
+    """Failed, and not stored."""
+    ledger = opened(url)
+    stream = ledger.store.stream
+    send, sent = stream.publish, []
+
+    def drop_the_first(bodies, last, attempt):
+        sent.append(last)
+        if len(sent) == 1:
+            ledger.store.link.drop()
+            raise Silence("the connection broke")
+        send(bodies, last, attempt)
+
+    monkeypatch.setattr(stream, "publish", drop_the_first)
+    (event,) = add(ledger, draft()).events
+    assert sent == [event.seq - 1] * 2
+
+
+def test_somebody_elses_event_at_the_place_after_a_lost_acknowledgement_is_not_taken_for_ours(
+    url, machine, opened, monkeypatch
+):
+    machine(1)
+    one = opened(url)
+    machine(2)
+    two = opened(url)
+    stream = one.store.stream
+    send, sent = stream.publish, []
+
+    def first_comes_the_other(bodies, last, attempt):
+        sent.append(last)
+        if len(sent) == 1:
+            add(two, draft("x-b/1"))
+            raise Silence("the connection broke before it was sent")
+        send(bodies, last, attempt)
+
+    monkeypatch.setattr(stream, "publish", first_comes_the_other)
+    (event,) = add(one, draft("x-a/1")).events
+    assert event.seq == 3
+    two.store.follow()
+    assert [e.stream for e in whole(two.store)] == ["ledger", "x-b/1", "x-a/1"]
+
+
+def test_a_wiped_replica_is_made_again_from_the_stream(url, machine, opened):
+    ledger = opened(url)
+    add(ledger, draft(content=b"words"), draft())
+    before = [(e.hash, e.salt, e.content) for e in whole(ledger.store)]
+    ledger.close()
+    for name in os.listdir(replica_folder(url)):
+        path = os.path.join(replica_folder(url), name)
+        if os.path.isfile(path):
+            os.unlink(path)
+    again = opened(url)
+    assert [(e.hash, e.salt, e.content) for e in whole(again.store)] == before
+    assert add(again, draft()).events[0].seq == 4
+
+
+def test_a_replica_that_lost_its_last_commits_reads_them_again(url, machine, opened):
+    """Power loss: the replica's commits are not flushed, the stream's are."""
+    ledger = opened(url)
+    add(ledger, draft())
+    ledger.close()
+    kept = open(os.path.join(replica_folder(url), "ledger.db"), "rb").read()
+    wal = open(os.path.join(replica_folder(url), "ledger.db-wal"), "rb").read()
+    ledger = opened(url)
+    add(ledger, draft(), draft("x-b/1"))
+    heads = [e.hash for e in whole(ledger.store)]
+    ledger.close()
+    for name, raw in (("ledger.db", kept), ("ledger.db-wal", wal)):
+        with open(os.path.join(replica_folder(url), name), "wb") as file:
+            file.write(raw)
+    os.unlink(os.path.join(replica_folder(url), "ledger.db-shm"))
+    again = opened(url)
+    assert [e.hash for e in whole(again.store)] == heads
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", b"9" * 125, None])
+def test_a_damaged_anchor_only_costs_reading_everything_again(url, machine, opened, damage):
+    ledger = opened(url)
+    add(ledger, draft(), draft())
+    ledger.close()
+    path = os.path.join(replica_folder(url), "anchor")
+    if damage is None:
+        os.unlink(path)
+    else:
+        with open(path, "wb") as file:
+            file.write(damage)
+    again = opened(url)
+    assert not again.store.offline
+    assert add(again, draft()).events[0].seq == 4
+
+
+def rewrite(server, url, keep: int, extra: int) -> None:
+    """An administrator deletes the stream and makes it again with its first `keep` messages and others after them."""
+    link = stranger(server)
+    name = name_of(url)
+    kept = []
+    for place in range(1, keep + 1):
+        answer = link.request(f"$JS.API.DIRECT.GET.{name}", b'{"seq":%d}' % place)
+        kept.append(answer.payload)
+    assert b'"success":true' in link.request(f"$JS.API.STREAM.DELETE.{name}").payload
+    from ledger.jetstream import Stream
+
+    Stream(link, name).create()
+    for body in kept:
+        link.request(f"gatebook.{name}", body)
+    link.drop()
+    if extra:
+        home = os.environ["XDG_STATE_HOME"]
+        os.environ["XDG_STATE_HOME"] = f"{home}-administrator-{name}"
+        ledger = open_fleet(url)
+        for n in range(extra):
+            add(ledger, draft("x-forged/1", b'{"n":%d}' % n))
+        ledger.close()
+        os.environ["XDG_STATE_HOME"] = home
+
+
+@pytest.mark.parametrize(
+    ("keep", "extra", "verdict"), [(3, 0, "truncated"), (3, 2, "forked"), (3, 9, "forked")]
+)
+@pytest.mark.parametrize("lost", ["nothing", "anchor", "replica"])
+def test_what_was_lost_or_rewritten_is_seen_by_a_machine_that_had_it(
+    server, url, machine, opened, monkeypatch, keep, extra, verdict, lost
+):
+    """Also with the same number of events (F11), and by the memory alone when the replica is gone."""
+    monkeypatch.setattr("ledger.replica.PATIENCE", 0.3)
+    machine(1)
+    ledger = opened(url)
+    add(ledger, *[draft(data=b'{"n":%d}' % n) for n in range(4)])
+    held = [e.hash for e in whole(ledger.store)]
+    ledger.close()
+    rewrite(server, url, keep, extra)
+    if lost != "nothing":
+        for name in ("anchor",) if lost == "anchor" else os.listdir(replica_folder(url)):
+            os.unlink(os.path.join(replica_folder(url), name))
+    again = opened(url)
+    with pytest.raises(Refused, match=verdict):
+        add(again, draft())
+    if lost == "replica":
+        with pytest.raises(Refused, match=verdict):
+            again.check_memory(again.store.reader())
+        return
+    with pytest.raises(Tampered) as seen:
+        again.store.follow()
+    assert seen.value.verdict == verdict
+    assert [e.hash for e in whole(again.store)] == held  # the evidence stands
+
+
+def test_a_rewrite_behind_an_open_handle_is_seen_within_its_second(server, url, machine, opened, monkeypatch):
+    monkeypatch.setattr("ledger.replica.PATIENCE", 0.3)
+    ledger = opened(url)
+    add(ledger, draft(), draft())
+    rewrite(server, url, 2, 1)
+    deadline = time.monotonic() + 5
+    with pytest.raises(GatebookError, match="forked|truncated"):
+        while time.monotonic() < deadline:
+            add(ledger, draft())
+
+
+def test_a_message_taken_out_is_a_gap_not_a_skip(server, url, machine, opened):
+    machine(1)
+    add(opened(url), draft(), draft(), draft())
+    link = stranger(server)
+    name = name_of(url)
+    kept = [link.request(f"$JS.API.DIRECT.GET.{name}", b'{"seq":%d}' % n).payload for n in (1, 2, 3, 4)]
+    link.request(f"$JS.API.STREAM.DELETE.{name}")
+    config = b'{"name":"%b","subjects":["gatebook.%b"],"storage":"file","allow_direct":true}'
+    link.request(f"$JS.API.STREAM.CREATE.{name}", config % (name.encode(), name.encode()))
+    for body in kept:
+        link.request(f"gatebook.{name}", body)
+    assert b'"success":true' in link.request(f"$JS.API.STREAM.MSG.DELETE.{name}", b'{"seq":3}').payload
+    link.drop()
+    machine(2)
+    with pytest.raises(Tampered, match="gap"):
+        open_fleet(url)
+
+
+def test_a_message_cannot_be_taken_out_of_the_stream_that_init_makes(server, url):
+    link = stranger(server)
+    for verb, body in (("MSG.DELETE", b'{"seq":1}'), ("PURGE", b"")):
+        assert b'"error"' in link.request(f"$JS.API.STREAM.{verb}.{name_of(url)}", body).payload
+    rollup = link.request(f"gatebook.{name_of(url)}", b"x", b"Nats-Rollup: all\r\n")
+    assert b'"error"' in rollup.payload
+    link.drop()
+
+
+def test_offline_reading_goes_on_and_writing_is_refused_clearly(tmp_path, home, capfd):
+    server = Server(tmp_path / "s").start()
+    url = f"nats://{server.address}/L"
+    create_fleet(url, ORIGIN, {})
+    ledger = open_fleet(url)
+    add(ledger, draft(content=b"words"))
+    server.kill()
+    with pytest.raises(Unavailable, match="may or may not be recorded"):
+        add(ledger, draft())  # it was sent on a connection that had just died: nobody can know
+    with pytest.raises(Unavailable, match="nothing was recorded"):
+        add(ledger, draft())
+    ledger.close()
+    began = time.monotonic()
+    again = open_fleet(url)
+    assert "reading this machine's replica" in capfd.readouterr().err
+    assert whole(again.store)[-1].content == b"words"
+    with pytest.raises(Unavailable, match="nothing was recorded"):
+        add(again, draft())
+    assert time.monotonic() - began < 5
+    server.start()
+    (event,) = add(again, draft()).events
+    assert event.seq == 3
+    again.close()
+    server.kill()
+
+
+def test_a_name_without_a_ledger_and_a_machine_without_a_replica_are_told_apart(server, home):
+    with pytest.raises(Usage, match="gatebook init"):
+        open_fleet(f"nats://{server.address}/none")
+    with pytest.raises(Unavailable):
+        open_fleet("nats://127.0.0.1:9/none")
+    for bad in (
+        "nats://u:p@127.0.0.1:9/x",
+        "nats://127.0.0.1:9",
+        "nats://127.0.0.1:x/y",
+        "nats://h/a b",
+        "nats:///x",
+    ):
+        with pytest.raises(Usage):
+            open_fleet(bad)
+
+
+def test_a_batch_of_a_thousand_is_one_piece_and_a_larger_one_refused(url, opened):
+    ledger = opened(url)
+    done = add(ledger, *[draft(data=b'{"n":%d}' % n) for n in range(1000)])
+    assert [e.seq for e in done.events] == list(range(2, 1002))
+    with pytest.raises(GatebookError, match="1000 at most"):
+        add(ledger, *[draft() for _ in range(1001)])
+    assert len(whole(ledger.store)) == 1001
+
+
+def test_what_the_rule_calls_void_is_never_sent(url, opened):
+    ledger = opened(url)
+    with pytest.raises(GatebookError, match="canonical"):
+        add(ledger, Draft("x-a/1", "x.thing.done", b'{"b":1,"a":2}'))
+    assert add(ledger, draft()).events[0].seq == 2
+    assert ledger.store.voids == 0
+
+
+def test_contents_of_a_refused_write_are_not_left_in_the_bucket(server, url, opened, monkeypatch):
+    ledger = opened(url)
+    store = ledger.store
+    monkeypatch.setattr(store, "publish", lambda *_: (_ for _ in ()).throw(Refused("no")))
+    digests = []
+    put = store.objects.put
+    monkeypatch.setattr(
+        store.objects, "put", lambda events: (digests.extend(e.content_digest for e in events), put(events))
+    )
+    with pytest.raises(Refused):
+        add(ledger, draft(content=b"a secret nobody recorded"))
+    assert len(digests) == 1
+    assert store.objects.get(digests) == {}
+
+
+def test_contents_of_a_write_whose_outcome_is_unknown_are_kept(url, machine, opened, monkeypatch):
+    machine(1)
+    ledger = opened(url)
+    monkeypatch.setattr("ledger.replica.PATIENCE", 0.2)
+    ask = ledger.store.stream.acknowledged
+
+    def lose_every_one():
+        try:
+            ask()
+        finally:
+            raise Silence("lost on the way")
+
+    monkeypatch.setattr(ledger.store.stream, "acknowledged", lose_every_one)
+    with pytest.raises(Unavailable, match="may or may not"):
+        add(ledger, draft(content=b"perhaps"))
+    monkeypatch.undo()
+    machine(2)
+    assert whole(opened(url).store)[-1].content == b"perhaps"
+
+
+def test_killed_again_and_again_under_load_nothing_acknowledged_is_lost_or_doubled(tmp_path, home):
+    """kill -9 of the one server while writers write: R1 with sync_interval always keeps every acknowledged event."""
+    server = Server(tmp_path / "s").start()
+    url = f"nats://{server.address}/L"
+    create_fleet(url, ORIGIN, {})
+    acknowledged, stop = [], threading.Event()
+
+    def work(n):
+        ledger = open_fleet(url)
+        count = 0
+        while not stop.is_set():
+            count += 1
+            try:
+                done = add(
+                    ledger, draft(f"x-w/{n}", b'{"n":%d}' % count), draft(f"x-w/{n}", b'{"n":%d}' % count)
+                )
+                acknowledged.append([e.hash for e in done.events])
+            except Unavailable:
+                time.sleep(0.02)
+        ledger.close()
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        time.sleep(0.5)
+        server.kill()
+        server.start()
+    time.sleep(0.3)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    ledger = open_fleet(url)
+    events = whole(ledger.store)
+    check_chain(events)
+    hashes = [e.hash for e in events]
+    assert len(acknowledged) > 10
+    for batch in acknowledged:
+        at = hashes.index(batch[0])
+        assert hashes[at : at + 2] == batch
+    assert verify(ledger.store).ok
+    ledger.close()
+    server.kill()
+
+
+def test_a_killed_writer_leaves_a_replica_that_goes_on(url, machine, opened):
+    """kill -9 of writers between the stream's acknowledgement and the replica's commit."""
+    machine(1)
+    code = (
+        "import sys, os; sys.path.insert(0, sys.argv[2])\n"
+        "from store_contract import add, draft\nfrom ledger.fleet import open_fleet\n"
+        "l = open_fleet(sys.argv[1])\nprint('ready', flush=True)\n"
+        "while True: print(add(l, draft()).events[0].hash.hex(), flush=True)\n"
+    )
+    seen = []
+    for _ in range(4):
+        worker = subprocess.Popen(
+            [sys.executable, "-c", code, url, os.path.dirname(__file__)], stdout=subprocess.PIPE, text=True
+        )
+        assert worker.stdout.readline() == "ready\n"
+        seen += [worker.stdout.readline().strip() for _ in range(20)]
+        worker.kill()
+        seen += [line.strip() for line in worker.stdout if line.endswith("\n")]
+        worker.wait()
+        worker.stdout.close()
+    ledger = opened(url)
+    events = whole(ledger.store)
+    check_chain(events)
+    assert set(seen) <= {e.hash.hex() for e in events}
+    add(ledger, draft())
