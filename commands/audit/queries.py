@@ -65,13 +65,15 @@ NAMED: dict[str, Query] = {
         """
         SELECT json_extract(data, '$.provider') AS provider, json_extract(data, '$.executor') AS executor,
             sum(type = 'circuit.opened') AS failures,
-            sum(json_extract(data, '$.reason') = 'quota') AS quota, sum(json_extract(data, '$.reason') = 'authentication') AS authentication,
+            sum(json_extract(data, '$.reason') = 'quota') AS quota,
+            sum(json_extract(data, '$.reason') = 'authentication') AS authentication,
             sum(json_extract(data, '$.reason') = 'rate_limit') AS rate_limit,
             sum(json_extract(data, '$.reason') = 'provider_unavailable') AS provider_unavailable,
             sum(type = 'circuit.probed') AS probes, sum(type = 'circuit.closed') AS recoveries,
             (SELECT e.type FROM events e WHERE e.stream = events.stream ORDER BY e.seq DESC LIMIT 1) AS last_event,
             max(recorded_at) AS last
-        FROM events WHERE kind = 'circuit' GROUP BY stream ORDER BY failures DESC, provider, executor
+        FROM events WHERE type IN ('circuit.opened', 'circuit.probed', 'circuit.closed', 'circuit.imported')
+        GROUP BY stream ORDER BY failures DESC, provider, executor
         """,
         example="gatebook query endpoint-failures",
     ),
@@ -105,11 +107,13 @@ NAMED: dict[str, Query] = {
         SELECT w.seq, w.recorded_at, w.type, w.stream, w.actor, g.seq AS allowed_by, g.type AS allowed_type,
             json_extract(g.data, '$.expires_at') AS expired_at,
             round((julianday(w.recorded_at) - julianday(json_extract(g.data, '$.expires_at'))) * 86400, 3) AS seconds_late
-        FROM events w JOIN events g ON g.seq = (
-            SELECT max(e.seq) FROM events e WHERE e.stream = w.stream AND e.seq < w.seq
-            AND e.type IN ('plan.approved', 'receipt.issued', 'dispatch.approved'))
-        WHERE w.type IN ('marker.claimed', 'item.handed_off', 'result.recorded', 'receipt.consumed', 'dispatch.attempted')
-            AND julianday(w.recorded_at) > julianday(json_extract(g.data, '$.expires_at'))
+        FROM (SELECT *, max(CASE WHEN type IN ('plan.approved', 'receipt.issued', 'dispatch.approved') THEN seq END)
+                OVER (PARTITION BY stream ORDER BY seq) AS allowed
+            FROM events WHERE type IN ('plan.approved', 'receipt.issued', 'dispatch.approved', 'marker.claimed',
+                'item.handed_off', 'result.recorded', 'receipt.consumed', 'dispatch.attempted')) w
+        JOIN events g ON g.seq = w.allowed AND g.seq < w.seq
+        WHERE julianday(w.recorded_at) > julianday(json_extract(g.data, '$.expires_at'))
+            AND w.type NOT IN ('plan.approved', 'receipt.issued', 'dispatch.approved')
         ORDER BY w.seq
         """,
         example="gatebook query late-work",
@@ -118,9 +122,10 @@ NAMED: dict[str, Query] = {
         "where the clock ran back, stood still for longer, rested over 24 h, or a given time was not the clock's",
         """
         SELECT seq, recorded_at, type, stream, clock_behind / 1000000.0 AS seconds_behind,
-            round(gap * 86400, 3) AS seconds_since_last, coalesce(json_extract(data, '$.at'), '') AS given_at
-        FROM (SELECT *, julianday(recorded_at) - julianday(lag(recorded_at) OVER (ORDER BY seq)) AS gap FROM events)
-        WHERE clock_behind >= :least * 1000000 OR gap > 1 OR json_extract(data, '$.at_given') ORDER BY seq
+            gap / 1000000.0 AS seconds_since_last, coalesce(json_extract(data, '$.at'), '') AS given_at
+        FROM (SELECT *, clock_us - lag(clock_us) OVER (ORDER BY seq) AS gap FROM events)
+        WHERE clock_behind >= :least * 1000000 OR gap > 86400000000
+            OR kind = 'circuit' AND json_extract(data, '$.at_given') ORDER BY seq
         """,
         params={"least": 1},
         example="gatebook query clock-anomalies --param least=5",
@@ -137,14 +142,14 @@ NAMED: dict[str, Query] = {
     "longest-holds": Query(
         "the longest holds of markers and session locks; seconds to the last event where one is still held",
         """
-        SELECT stream, seq, type, actor, taken_at, let_go, let_go IS NULL AS still_held,
-            round((julianday(coalesce(let_go, last)) - julianday(taken_at)) * 86400, 3) AS seconds
-        FROM (SELECT h.stream, h.seq, h.type, h.actor, h.recorded_at AS taken_at,
-            (SELECT min(r.recorded_at) FROM events r WHERE r.stream = h.stream AND r.seq > h.seq AND r.type IN
-                ('marker.released', 'marker.recovered', 'run.finalized', 'session.unlocked', 'session.lock_recovered')) AS let_go,
-            (SELECT max(recorded_at) FROM events) AS last
-            FROM events h WHERE h.type IN ('marker.claimed', 'session.locked'))
-        ORDER BY seconds DESC LIMIT :limit
+        SELECT stream, seq, type, actor, recorded_at AS taken_at, let_go, let_go IS NULL AS still_held,
+            round((julianday(coalesce(let_go, (SELECT recorded_at FROM events ORDER BY seq DESC LIMIT 1)))
+                - julianday(recorded_at)) * 86400, 3) AS seconds
+        FROM (SELECT *, min(CASE WHEN type NOT IN ('marker.claimed', 'session.locked') THEN recorded_at END) OVER (
+                PARTITION BY stream ORDER BY seq DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS let_go
+            FROM events WHERE type IN ('marker.claimed', 'session.locked', 'marker.released', 'marker.recovered',
+                'run.finalized', 'session.unlocked', 'session.lock_recovered'))
+        WHERE type IN ('marker.claimed', 'session.locked') ORDER BY seconds DESC LIMIT :limit
         """,
         params={"limit": 20},
         example="gatebook query longest-holds --param limit=5",
@@ -154,11 +159,14 @@ NAMED: dict[str, Query] = {
         """
         SELECT a.seq, a.recorded_at, a.type, a.stream, a.actor, r.seq AS ended_seq, r.type AS ended_by,
             round((julianday(r.recorded_at) - julianday(a.recorded_at)) * 86400, 3) AS seconds
-        FROM events a LEFT JOIN events r ON r.seq = (
-            SELECT min(e.seq) FROM events e WHERE e.stream = a.stream AND e.seq > a.seq AND e.type IN
-            ('dispatch.returned', 'dispatch.concluded', 'result.recorded', 'item.deferred', 'round.executed', 'round.rejected',
-             'marker.recovered', 'session.unlocked', 'session.lock_recovered'))
-        WHERE (a.type IN ('dispatch.attempted', 'item.handed_off') OR a.type = 'round.started' AND json_extract(a.data, '$.executor'))
+        FROM (SELECT *, min(CASE WHEN type NOT IN ('dispatch.attempted', 'item.handed_off', 'round.started') THEN seq END) OVER (
+                PARTITION BY stream ORDER BY seq DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ended
+            FROM events WHERE type IN ('dispatch.attempted', 'item.handed_off', 'round.started', 'dispatch.returned',
+                'dispatch.concluded', 'result.recorded', 'item.deferred', 'round.executed', 'round.rejected',
+                'marker.recovered', 'session.unlocked', 'session.lock_recovered')) a
+        LEFT JOIN events r ON r.seq = a.ended
+        WHERE (a.type IN ('dispatch.attempted', 'item.handed_off')
+                OR a.type = 'round.started' AND json_extract(a.data, '$.executor'))
             AND (r.seq IS NULL OR (julianday(r.recorded_at) - julianday(a.recorded_at)) * 86400 >= :seconds)
         ORDER BY r.seq IS NOT NULL, seconds DESC, a.seq
         """,
@@ -168,13 +176,14 @@ NAMED: dict[str, Query] = {
     "stages": Query(
         "every stage minted: for which tree, and whether it stood, or when and why it was lost",
         """
-        SELECT m.stream AS session, json_extract(m.data, '$.stage') AS stage, m.seq AS minted_seq, m.recorded_at AS minted_at,
-            json_extract(m.data, '$.fingerprint') AS fingerprint, c.seq AS lost_seq, c.recorded_at AS lost_at,
+        SELECT m.stream AS session, json_extract(m.data, '$.stage') AS stage, m.seq AS minted_seq,
+            m.recorded_at AS minted_at, json_extract(m.data, '$.fingerprint') AS fingerprint, c.seq AS lost_seq,
+            c.recorded_at AS lost_at,
             coalesce(json_extract(c.data, '$.reason'), CASE WHEN c.seq IS NULL THEN 'stands' ELSE c.type END) AS outcome
-        FROM events m LEFT JOIN events c ON c.seq = (
-            SELECT min(e.seq) FROM events e WHERE e.stream = m.stream AND e.seq > m.seq
-            AND e.type IN ('stages.cleared', 'drift.accepted'))
-        WHERE m.type = 'stage.minted' ORDER BY m.seq
+        FROM (SELECT *, min(CASE WHEN type <> 'stage.minted' THEN seq END) OVER (
+                PARTITION BY stream ORDER BY seq DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS lost
+            FROM events WHERE type IN ('stage.minted', 'stages.cleared', 'drift.accepted')) m
+        LEFT JOIN events c ON c.seq = m.lost WHERE m.type = 'stage.minted' ORDER BY m.seq
         """,
         example="gatebook query stages",
     ),
@@ -182,14 +191,12 @@ NAMED: dict[str, Query] = {
         "what was asked for and never decided: plans without an approval, dispatches without an end, drift without an answer",
         """
         SELECT q.seq, q.recorded_at, q.type, q.stream, q.actor,
-            (SELECT count(*) FROM events e WHERE e.stream = q.stream AND e.seq > q.seq) AS events_since
-        FROM events q WHERE q.type IN ('plan.proposed', 'dispatch.requested', 'drift.detected') AND NOT EXISTS (
-            SELECT 1 FROM events e WHERE e.stream = q.stream AND e.seq > q.seq AND e.type IN (
-                CASE q.type WHEN 'plan.proposed' THEN 'plan.approved' WHEN 'dispatch.requested' THEN 'dispatch.concluded'
-                    ELSE 'drift.accepted' END,
-                CASE q.type WHEN 'dispatch.requested' THEN 'dispatch.blocked' WHEN 'drift.detected' THEN 'drift.aborted'
-                    ELSE 'plan.proposed' END))
-        ORDER BY q.seq
+            (SELECT e.version FROM events e WHERE e.stream = q.stream ORDER BY e.seq DESC LIMIT 1) - q.version AS events_since
+        FROM (SELECT *, min(CASE WHEN type NOT IN ('dispatch.requested', 'drift.detected') THEN seq END) OVER (
+                PARTITION BY stream ORDER BY seq DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS answered
+            FROM events WHERE type IN ('plan.proposed', 'plan.approved', 'dispatch.requested', 'dispatch.concluded',
+                'dispatch.blocked', 'drift.detected', 'drift.accepted', 'drift.aborted')) q
+        WHERE q.answered IS NULL AND q.type IN ('plan.proposed', 'dispatch.requested', 'drift.detected') ORDER BY q.seq
         """,
         example="gatebook query unanswered",
     ),
@@ -197,11 +204,13 @@ NAMED: dict[str, Query] = {
         "every use of a receipt: who changed what outside, with which evidence, and what came of it",
         """
         SELECT u.seq, u.recorded_at, u.actor, u.stream AS receipt, json_extract(u.data, '$.action') AS action,
-            json_extract(u.data, '$.origin') AS origin, json_extract(u.data, '$.target_type') AS target_type, json_extract(u.data, '$.target_id') AS target,
-            json_extract(u.data, '$.count') AS count, coalesce(json_extract(u.data, '$.verification'), '') AS verification,
-            (SELECT r.seq FROM events r WHERE r.type = 'result.recorded' AND r.seq > u.seq
-                AND 'receipt/' || (json_extract(r.data, '$.receipt_id')) = u.stream LIMIT 1) AS result_seq
-        FROM events u WHERE u.type = 'receipt.consumed' ORDER BY u.seq
+            json_extract(u.data, '$.origin') AS origin, json_extract(u.data, '$.target_type') AS target_type,
+            json_extract(u.data, '$.target_id') AS target, json_extract(u.data, '$.count') AS count,
+            coalesce(json_extract(u.data, '$.verification'), '') AS verification, r.seq AS result_seq
+        FROM events u LEFT JOIN (
+            SELECT 'receipt/' || json_extract(data, '$.receipt_id') AS receipt, min(seq) AS seq
+            FROM events WHERE type = 'result.recorded' GROUP BY 1) r ON r.receipt = u.stream
+        WHERE u.type = 'receipt.consumed' ORDER BY u.seq
         """,
         example="gatebook query mutations",
     ),
@@ -217,11 +226,13 @@ NAMED: dict[str, Query] = {
     "blocked-deliveries": Query(
         "deliveries that were blocked, by what, and who let them go on",
         """
-        SELECT b.stream AS session, b.seq, b.recorded_at, json_extract(b.data, '$.by') AS blocked_by, json_extract(b.data, '$.reason') AS reason,
-            u.seq AS unblocked_seq, u.actor AS unblocked_actor, coalesce(json_extract(u.data, '$.answered_by'), '') AS answered_by
-        FROM events b LEFT JOIN events u ON u.seq = (SELECT min(e.seq) FROM events e
-            WHERE e.stream = b.stream AND e.seq > b.seq AND e.type = 'delivery.unblocked')
-        WHERE b.type = 'delivery.blocked' ORDER BY b.seq
+        SELECT b.stream AS session, b.seq, b.recorded_at, json_extract(b.data, '$.by') AS blocked_by,
+            json_extract(b.data, '$.reason') AS reason, u.seq AS unblocked_seq, u.actor AS unblocked_actor,
+            coalesce(json_extract(u.data, '$.answered_by'), '') AS answered_by
+        FROM (SELECT *, min(CASE WHEN type = 'delivery.unblocked' THEN seq END) OVER (
+                PARTITION BY stream ORDER BY seq DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS lifted
+            FROM events WHERE type IN ('delivery.blocked', 'delivery.unblocked')) b
+        LEFT JOIN events u ON u.seq = b.lifted WHERE b.type = 'delivery.blocked' ORDER BY b.seq
         """,
         example="gatebook query blocked-deliveries",
     ),

@@ -88,10 +88,12 @@ class HashTiles:
     a temporary name that nobody reads.
     """
 
-    __slots__ = ("directory",)
+    __slots__ = ("_unwritten", "directory")
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
+        # What a full or read-only disk would not take: enough for this call, made again by the next.
+        self._unwritten: dict[tuple[int, int], bytes] = {}
 
     def _path(self, level: int, number: int) -> str:
         return os.path.join(self.directory, tile_path(level, number))
@@ -103,6 +105,9 @@ class HashTiles:
             TileError: no file holds them.
         """
         path = self._path(level, number)
+        held = self._unwritten.get((level, number), b"")
+        if len(held) >= width * HASH_SIZE:
+            return held[: width * HASH_SIZE]
         candidates = [(WIDTH, path)]
         try:
             names = os.listdir(path + ".p")
@@ -129,15 +134,18 @@ class HashTiles:
         path = self._path(level, number)
         width = len(data) // HASH_SIZE
         name = path if width == WIDTH else os.path.join(path + ".p", str(width))
-        os.makedirs(os.path.dirname(name), mode=0o700, exist_ok=True)
         temporary = f"{name}.{os.getpid()}.tmp"
         try:
+            os.makedirs(os.path.dirname(name), mode=0o700, exist_ok=True)
             with open(temporary, "wb") as file:
                 file.write(data)
             # Not fsynced: a tile lost or cut by a power failure is missing or of a wrong length, thus made anew.
             os.replace(temporary, name)
         except FileNotFoundError:
             return  # another process filled this tile meanwhile and took the directory of its partial ones away
+        except OSError:
+            self._unwritten[level, number] = data
+            return
         if width == WIDTH:
             self._drop_partial(path + ".p", but="")
 

@@ -161,6 +161,10 @@ def load_witness(directory: str) -> Witness:
     raw, name = _read(directory, "key"), _read(directory, "name")
     if raw is None or name is None:
         raise Usage(f"{directory}: no witness here; run `gatebook witness init {directory}`")
+    if os.stat(os.path.join(directory, "key")).st_mode & 0o077:
+        raise Refused(
+            f"{directory}/key: others can read this private key: chmod 600 it, or better make a new witness"
+        )
     if len(raw) != notes.KEY_SIZE:
         raise Invalid(
             f"{directory}/key: {len(raw)} bytes instead of {notes.KEY_SIZE}: the key file is damaged"

@@ -180,3 +180,14 @@ def test_an_unfinished_write_is_not_read(tmp_path):
     with open(os.path.join(tiles.directory, "0", "002.p", "999.17.tmp"), "wb") as file:
         file.write(b"half")
     tiles.trusted_edge(700, root)
+
+
+def test_a_disk_that_takes_no_tile_still_gives_roots_and_proofs(tmp_path, leaves, node):
+    """A file stands where the directory would be: every write fails, as on a full or read-only disk."""
+    (tmp_path / "tiles").write_text("in the way")
+    tiles = HashTiles(str(tmp_path / "tiles"))
+    edge = Edge([], 0)
+    tiles.extend(edge, (event(i) for i in range(700)))
+    assert edge.root() == tree.tree_root(700, node)
+    assert tree.prove_inclusion(3, 700, tiles.nodes(700)).path == tree.prove_inclusion(3, 700, node).path
+    assert (tmp_path / "tiles").read_text() == "in the way"

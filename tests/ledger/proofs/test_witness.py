@@ -151,3 +151,34 @@ def test_no_witness_and_a_damaged_one_say_so(tmp_path, home):
         file.write(b"short")
     with pytest.raises(Invalid, match="damaged"):
         witnesses.load_witness(home)
+
+
+def test_a_key_that_others_can_read_is_not_used(home):
+    os.chmod(os.path.join(home, "key"), 0o644)
+    with pytest.raises(Refused, match="others can read"):
+        witnesses.load_witness(home)
+
+
+def test_two_cosigners_at_once_leave_one_whole_memory(home):
+    """Each waits for the other; the smaller note is refused after the larger one, never remembered over it."""
+    import threading
+
+    outcomes = []
+
+    def ask(size):
+        try:
+            outcomes.append(cosign(home, A.note(size), path=path(5, size)))
+        except (Refused, Tampered) as error:
+            outcomes.append(error)
+
+    cosign(home, A.note(5))
+    threads = [threading.Thread(target=ask, args=(size,)) for size in (9, 14, 23)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    signed = [
+        notes.parse_checkpoint(notes.parse_note(text).text).size for text in outcomes if isinstance(text, str)
+    ]
+    assert signed
+    assert notes.parse_checkpoint(notes.parse_note(memory(home)).text).size == max(signed)
