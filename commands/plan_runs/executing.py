@@ -13,7 +13,7 @@ from commands.plan_runs.handing_off import Dispatch, Step, accept_open, hand_off
 from commands.plan_runs.recording import defer_unapproved
 from commands.plan_runs.run_ledger import read_documents
 from commands.plan_runs.workers import InterruptedRunError, Interruption, own_folder, work
-from ledger.errors import Conflict, MissingExecutor
+from ledger.errors import Conflict, MissingExecutor, Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,10 @@ def command_words(command: str) -> list[str]:
 
     if _SHELL.intersection(command):
         return ["/bin/sh", "-c", command]
-    words = shlex.split(command)
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise Usage(f"--handoff: {error}") from None
     if not words:
         raise MissingExecutor("--handoff: is empty; give the program that does an item")
     found = shutil.which(words[0])

@@ -219,8 +219,8 @@ def ask_sub_router(command: str | list[str], assignment: dict[str, Any]) -> str:
     import shlex
     import subprocess
 
-    words = shlex.split(command) if isinstance(command, str) else command
     try:
+        words = shlex.split(command) if isinstance(command, str) else command
         done = subprocess.run(
             words,
             input=json.dumps(assignment, ensure_ascii=False).encode("utf-8"),
@@ -230,7 +230,7 @@ def ask_sub_router(command: str | list[str], assignment: dict[str, Any]) -> str:
         )
     except subprocess.TimeoutExpired:
         raise SubRouterError(f"sub-router {words[0]}: no answer in {_SUB_ROUTER_SECONDS} s") from None
-    except (OSError, IndexError) as error:
+    except (OSError, IndexError, ValueError) as error:
         raise SubRouterError(f"sub-router {command!r}: cannot be run: {error}") from None
     if done.returncode != 0:
         raise SubRouterError(f"sub-router {words[0]}: exit {done.returncode}")

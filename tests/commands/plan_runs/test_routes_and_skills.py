@@ -99,7 +99,7 @@ def test_a_sub_router_answers_with_one_name(tmp_path):
             resolve_skill(route, {**ONLINE, "kind": kind}, ask=True)
 
 
-@pytest.mark.parametrize("command", ["false", "/no/such/program", "", "echo essay"])
+@pytest.mark.parametrize("command", ["false", "/no/such/program", "", "echo essay", "'"])
 def test_a_failing_sub_router_is_an_error(command):
     with pytest.raises((SubRouterError, Invalid)):
         resolve_skill({"skill": "canvas-family", "sub_router": command}, ONLINE, ask=True)

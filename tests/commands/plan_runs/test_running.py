@@ -308,6 +308,7 @@ def test_no_hand_off_begins_while_results_cannot_be_recorded(house):
 def test_a_program_that_cannot_be_run_is_exit_69(house):
     house.ready("1")
     house.refused(69, "run", "execute", "--handoff", "/no/such/program")
+    house.refused(2, "run", "execute", "--handoff", "'")
     assert "item.handed_off" not in house.types()
 
 
