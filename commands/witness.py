@@ -6,11 +6,13 @@ import sys
 
 from commands.context import emit
 from commands.flags import Args, Command, Flag, Word
-from ledger.errors import Invalid
+from ledger.errors import GatebookError, Invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from commands.context import Context
+    from ledger.proofs.bundle import ConsistencyFile
+    from ledger.proofs.note import VerifierKey
 
 
 def run_init(args: Args, _context: Context) -> int:
@@ -22,8 +24,8 @@ def run_init(args: Args, _context: Context) -> int:
     return 0
 
 
-def _proof_path(file: str, note: str) -> tuple[bytes, ...]:
-    """The path of a consistency proof file, which must be about this note."""
+def _growth(file: str, note: str) -> ConsistencyFile:
+    """The consistency proof file `file`, which must lead to the checkpoint in `note`."""
     from commands.append import read_input
     from ledger.proofs.bundle import ConsistencyFile, parse_file
     from ledger.proofs.note import parse_note
@@ -35,24 +37,40 @@ def _proof_path(file: str, note: str) -> tuple[bytes, ...]:
         )
     if parse_note(proof.new).text != parse_note(note).text:
         raise Invalid(f"{file}: proves growth to another checkpoint than the one to cosign")
-    return proof.path
+    return proof
 
 
-def run_cosign(args: Args, _context: Context) -> int:
+def _log_keys(args: Args, context: Context, origin: str, proof: ConsistencyFile | None) -> list[VerifierKey]:
+    """Keys to know the ledger `origin` by at first sight: given, kept on this machine, or bound to its id by genesis."""
+    from commands.audit.keys import given_keys, kept_keys, ledger_keys
+
+    found = given_keys(args.key) or kept_keys(origin)
+    if not found and proof is not None:
+        found = [proof.genesis.checkpoint_key(origin)]
+    if not found:
+        try:
+            ledger = context.ledger_if_any()
+        except GatebookError:
+            ledger = None  # a ledger that may not be opened here is no help, and no harm
+        found = ledger_keys(ledger) if ledger is not None and ledger.id == origin else []
+    return found
+
+
+def run_cosign(args: Args, context: Context) -> int:
     """Print the note with this witness' cosignature."""
     import time
 
-    from commands.audit.keys import given_keys, kept_keys, read_note
+    from commands.audit.keys import read_note
     from ledger.proofs import note as notes
     from ledger.proofs.witness import load_witness
 
     text = read_note(args.file)
     origin = notes.parse_checkpoint(notes.parse_note(text).text).origin
-    path = _proof_path(args.proof, text) if args.proof is not None else None
+    proof = _growth(args.proof, text) if args.proof is not None else None
     witness = load_witness(args.dir)
     try:
-        keys = given_keys(args.key) or kept_keys(origin)
-        cosigned = witness.cosign(text, keys, path, int(time.time()))
+        keys = [] if witness.log_key is not None else _log_keys(args, context, origin, proof)
+        cosigned = witness.cosign(text, keys, proof.path if proof is not None else None, int(time.time()))
     finally:
         witness.close()
     sys.stdout.write(cosigned)
@@ -76,7 +94,12 @@ COMMANDS = {
         flags=(
             Flag("--dir", "DIR", "the witness", required=True),
             Flag("--proof", "F", "from `gatebook prove --consistency DIR/memory FILE`"),
-            Flag("--key", "VKEY|@FILE", "the ledger's verifier key, needed the first time", many=True),
+            Flag(
+                "--key",
+                "VKEY|@FILE",
+                "the ledger's verifier key, where this machine cannot know it, the first time",
+                many=True,
+            ),
         ),
         example="gatebook witness cosign checkpoint.txt --dir /srv/witness --proof growth.proof",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import pytest
 
@@ -98,11 +99,26 @@ def test_a_stranger_must_give_the_ledgers_key_once(watched, tmp_path):
     key = watched.ok("checkpoint", "--key").strip()
     watched.home(tmp_path / "stranger")
     watched.ok("witness", "init", "v")
+    shutil.move(watched.ledger, tmp_path / "elsewhere.gatebook")
     code, _, err = watched("witness", "cosign", "old.note", "--dir", "v")
     assert code == 4
     assert "--key" in err
     watched.ok("witness", "cosign", "old.note", "--dir", "v", "--key", key)
     watched.ok("witness", "cosign", "old.note", "--dir", "v")
+
+
+def test_the_ledger_itself_or_a_proofs_genesis_names_the_key_at_first_sight(watched, tmp_path):
+    grown(watched)
+    watched.home(tmp_path / "stranger")
+    for name, more in (("v", ("--ledger", watched.ledger)), ("u", ())):
+        watched.ok("witness", "init", name)
+        proof = () if more else ("--proof", "growth.proof")
+        note = "old.note" if more else "new.note"
+        watched.ok(*more, "witness", "cosign", note, "--dir", name, *proof)
+        forged = watched.write(
+            "forged.note", open("new.note", encoding="utf-8").read().replace("\n22\n", "\n23\n")
+        )
+        assert watched("witness", "cosign", forged, "--dir", name)[0] == 3
 
 
 def test_a_proof_of_other_growth_or_of_an_event_is_refused(watched):
