@@ -254,10 +254,10 @@ def _close(context: Context, stream: str, name: str, data: Any, reason: bytes) -
 
 def finalize(args: Args, context: Context) -> int:
     """`receipt finalize`: closes a receipt with a retake early, after a recorded complete."""
-    from projections.receipt import Finalized
-
     reason = _reason(args.reason)
     stream, state = _presented(context, args.file)
+    from projections.receipt import Finalized
+
     assert state.issued is not None
     receipt_id = state.issued.receipt_id
     seq = _close(context, stream, "receipt.finalized", Finalized(receipt_id), reason)
@@ -267,10 +267,10 @@ def finalize(args: Args, context: Context) -> int:
 
 def revoke(args: Args, context: Context) -> int:
     """`receipt revoke`: takes a receipt back, by its id."""
-    from projections.receipt import Revoked
-
     reason = _reason(args.reason)
     stream, _ = _known(context, args.id)
+    from projections.receipt import Revoked
+
     seq = _close(context, stream, "receipt.revoked", Revoked(args.id), reason)
     emit({"receipt_id": args.id, "revoked": True, "seq": seq})
     return 0
