@@ -6,7 +6,7 @@ import os
 import sys
 
 from commands import flags
-from commands.context import Context, emit
+from commands.context import Context, emit, say
 from commands.table import COMMANDS, GROUPS
 from ledger.errors import GatebookError, Usage
 
@@ -104,7 +104,7 @@ def _dispatch(argv: list[str], context: Context) -> int:
         return 2
     if rest[0] in ("--help", "-h", "help"):
         if len(rest) == 1:
-            sys.stdout.write(_overview())
+            say(_overview().rstrip("\n"))
             return 0
         rest = [*rest[1:], "--help"]  # `gatebook help NAME`
     if rest[0] == "--version":
@@ -118,14 +118,14 @@ def _dispatch(argv: list[str], context: Context) -> int:
         and rest[0] not in COMMANDS
         and any(name.startswith(f"{rest[0]} ") for name in COMMANDS)
     ):
-        sys.stdout.write(_group(rest[0]))
+        say(_group(rest[0]).rstrip("\n"))
         return 0
     name, arguments = _split(rest)
     context.via = name
     command = load(name)
     before_words = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--help" in before_words or "-h" in before_words:
-        sys.stdout.write(flags.help_text(name, command))
+        say(flags.help_text(name, command).rstrip("\n"))
         return 0
     if not command.json_errors:
         return command.run(flags.parse(command, arguments), context)

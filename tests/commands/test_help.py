@@ -13,7 +13,7 @@ import sys
 
 import pytest
 from help_stories import PLACEHOLDERS, STORIES, UNTOLD
-from program import ROOT, call
+from program import ROOT, call, finish, start
 
 from commands import entry
 from commands.table import COMMANDS, GROUPS
@@ -249,3 +249,12 @@ def test_help_can_be_asked_in_either_order():
         assert call("help", *name.split()).out == call(*name.split(), "--help").out
     assert call("help", "route").out == call("route", "--help").out
     call("help", "nope").refused(2, "unknown command 'nope'")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_help_is_printed_whatever_the_terminal_can_show(encoding):
+    for words in (["--help"], ["route", "--help"], ["append", "--help"]):
+        done = finish(start(*words, env={"PYTHONIOENCODING": encoding}))
+        assert done.code == 0, done.err
+        assert done.out.startswith("usage: gatebook")
+    assert finish(start(env={"PYTHONIOENCODING": encoding})).err.startswith("usage: gatebook")
