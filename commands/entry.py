@@ -174,7 +174,11 @@ def run(argv: list[str]) -> int:
         code = 1
     except UnicodeEncodeError as error:
         # Bytes of an argument that are no UTF-8 stand as lone surrogates: lawful in a path, never in a name or value.
-        _report(Usage(f"{ascii(error.object[:60])} is not UTF-8 text"), context)
+        shown = f"{error.object[error.start : error.start + 60]!a}"
+        if "\\ud" in shown:
+            _report(Usage(f"{shown} is not UTF-8 text"), context)
+        else:
+            _report(Usage(f"stdout takes only {error.encoding}, not {shown}: set LC_ALL=C.UTF-8"), context)
         code = 1
     except MemoryError:
         _report(Usage("out of memory; nothing more was recorded"), context)
