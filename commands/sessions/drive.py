@@ -169,9 +169,7 @@ def _run_role(writer: Writer, state: State, role: str, programs: Programs) -> No
     write_prompts(writer, state.round, prompts)
     prompt = prompts[role]
     if state.rejections.get(role):
-        prompt += (
-            f"\n## Your last report was not valid\nRule broken: {_last_reason(writer)}\nAnswer again whole.\n"
-        )
+        prompt += f"\n## Your last report was not valid\nRule broken: {_last_fault(writer, state, role)}\nAnswer again whole.\n"
     before = _session_files(writer)
     command = programs.executor if role == "executor" else programs.reviewer
     report = _call(writer, command, role, prompt, programs.timeout)
@@ -201,11 +199,21 @@ def _run_role(writer: Writer, state: State, role: str, programs: Programs) -> No
     _report(live_line(writer, f"{role}: {said}"))
 
 
-def _last_reason(writer: Writer) -> str:
+def _last_fault(writer: Writer, state: State, role: str) -> str:
+    """The rule that the last rejected report broke, and where."""
+    from commands.sessions.reports import check_executor, check_reviewer
+
     rejected = [
         event for event in stream_events(writer.ledger, writer.uuid) if event.type == "round.rejected"
     ]
-    return str(fact_of(rejected[-1]).data.reason)
+    reason = str(fact_of(rejected[-1]).data.reason)
+    text = (writer.ledger.store.artifact(rejected[-1]) or b"").decode("utf-8")
+    again = (
+        check_reviewer(text)
+        if role == "reviewer"
+        else check_executor(text, writer.delta(state, writer.tree()))
+    )
+    return f"{reason}: {again.detail}" if again.reason == reason else reason
 
 
 def _call(writer: Writer, command: str, role: str, prompt: str, timeout: float) -> bytes:

@@ -177,13 +177,19 @@ _PATH_AND_LINE = re.compile(r"(?=[^\s:`]*[./])[^\s:`]+:\d+|`[^`\s:]+:\d+")
 _PATH_WORD = re.compile(r"(?:[^\s/]+/)+[^\s/]*|[^\s/()]*[^\s/().]\.[A-Za-z0-9_]{1,10}|\.[a-z][a-z0-9_.-]+")
 
 
+_PLAIN_PATH = re.compile(
+    r"(?:^|[\s(\"'])(?:[\w.@-]+/)+[\w.@-]*\.[A-Za-z]\w{0,9}(?=$|[\s),.;:\"'])"
+    r"|(?:^|[\s(\"'])[\w.-]*\w\.(?:py|js|jsx|ts|tsx|go|rs|c|h|cc|cpp|hpp|java|kt|rb|php|cs|swift|sh|sql|md|json|ya?ml|toml|html|css|vue|svelte)(?=$|[\s),.;:\"'])"
+)
+
+
 def _has_anchor(issue: Issue) -> bool:
-    """`File: path`, `path:line`, or a backticked path somewhere in the issue."""
+    """`File: path`, `path:line`, or a path somewhere in the issue, backticked or plainly one."""
     for line in issue.lines:
         named = _FILE_LINE.search(line)
         if named and (named[1] or named[2]).strip().rstrip(".,;").lower() not in _NO_FILE:
             return True
-        if _PATH_AND_LINE.search(line):
+        if _PATH_AND_LINE.search(line) or _PLAIN_PATH.search(line):
             return True
         place = line.find("`")
         while place >= 0:
@@ -207,7 +213,8 @@ _SAYS_NOOP = re.compile(
     re.IGNORECASE,
 )
 _NAMES_NOOP = re.compile(r"\bno[- ]?op\b", re.IGNORECASE)
-_BULLET = re.compile(r"[-*+]\s+")
+_BULLET = re.compile(r"(?:[-*+]|\d{1,3}[.)])\s+")
+_EMPHASIS = re.compile(r"[*_]{1,3}(?=`)")
 _KIND_LABEL = re.compile(
     r"(?:\*\*)?(?:Modified|Created|Deleted|Added|Removed|Renamed|New)(?:\*\*)?:?(?:\*\*)?\s*", re.IGNORECASE
 )
@@ -271,6 +278,8 @@ def _claimed_paths(lines: list[str]) -> tuple[tuple[str, ...], str | None]:
             continue  # a label, a continuation, prose between
         label = _KIND_LABEL.match(body)
         place = label.end() if label else 0
+        emphasis = _EMPHASIS.match(body, place)
+        place = emphasis.end() if emphasis else place
         found: list[str] = []
         while (span := code_span(body, place)) is not None:
             found.append(span[0])

@@ -164,7 +164,9 @@ def test_skip_quality_polish_mints_polish_by_config(house):
 def test_an_invalid_report_is_asked_for_once_more_and_then_stops(house):
     house.script(executor=[{"say": "done"}, did("src/a.py", "x = 2\n"), NOOP])
     assert house.run(*PLAN).returncode == 0
-    assert "Rule broken: missing-section" in house.prompts("executor")[1]
+    assert (
+        "Rule broken: missing-section: no heading `## Implementation Complete" in house.prompts("executor")[1]
+    )
     house.script(executor=[{"say": "done"}])
     done = house.run("--plan", "Set y.", "--title", "Set y")
     assert done.returncode == 4
