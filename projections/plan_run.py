@@ -271,6 +271,7 @@ class State(Struct, omit_defaults=True):
     recovered_clock: int = 0
     archived: dict[str, str] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
+    skills: dict[str, str] = field(default_factory=dict)
     open: Handoff | None = None
     results: dict[str, Result] = field(default_factory=dict)
     reported: int = 0
@@ -289,6 +290,11 @@ class State(Struct, omit_defaults=True):
     def decision(self, item: Item) -> str:
         """The item's decision, `` before an approval."""
         return "" if self.approval is None else self.approval.decisions.get(str(item.index), "")
+
+    def skill(self, item: Item) -> str:
+        """The skill that the item went to, or would go to before any sub-router is asked."""
+        decision = self.decision(item)
+        return self.skills.get(item.key) or (decision[5:] if decision.startswith("swap:") else item.skill)
 
     def is_approved(self, item: Item) -> bool:
         """Whether the item may run."""
@@ -346,7 +352,7 @@ def _claimed(state: State, fact: Fact) -> None:
     state.claim = Claim(
         fact.seq, data.session_id, data.nonce, data.plan_digest, data.created_at, adopted=data.adopted
     )
-    state.archived, state.attempts, state.open, state.results = {}, {}, None, {}
+    state.archived, state.attempts, state.skills, state.open, state.results = {}, {}, {}, None, {}
     state.reported, state.report, state.delivered, state.finalized = 0, "", 0, 0
     state.finalized_by = ""
     state.recovered = None
@@ -380,7 +386,7 @@ def _released(state: State, fact: Fact) -> None:
 def _handed_off(state: State, fact: Fact) -> None:
     data: HandedOff = fact.data
     state.open = Handoff(fact.seq, data.index, data.key, data.skill, data.attempt, data.slot)
-    state.attempts[data.key] = data.attempt
+    state.attempts[data.key], state.skills[data.key] = data.attempt, data.skill
     state.results.pop(data.key, None)
 
 

@@ -53,8 +53,7 @@ def report_items(
     items = []
     for item in state.items:
         planned = documents.plan["items"][item.index - 1]
-        decision = state.decision(item)
-        skill = decision[5:] if decision.startswith("swap:") else item.skill
+        skill = state.skill(item)
         items.append(
             ReportItem(planned, documents.assignment(planned), results[item.key], skill, skills.path(skill))
         )

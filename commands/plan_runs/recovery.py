@@ -196,7 +196,11 @@ class Recovery:
             result = _read(run, item.key)
             items.append(
                 ReportItem(
-                    planned, self.documents.assignment(planned), result, item.skill, skills.path(item.skill)
+                    planned,
+                    self.documents.assignment(planned),
+                    result,
+                    state.skill(item),
+                    skills.path(state.skill(item)),
                 )
             )
         write_file(run.folder.path, REPORT, render_report(items, state.recovered_clock))
