@@ -47,4 +47,4 @@ class SQLiteMachine(StoreMachine):
 
 
 TestCoursesOfCalls = pytest.mark.slow(SQLiteMachine.TestCase)
-TestCoursesOfCalls.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestCoursesOfCalls.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
