@@ -86,8 +86,6 @@ def drive(writer: Writer, programs: Programs) -> str:
             _begin_round(writer, state, word)
         elif word in ("executor", "reviewer"):
             _run_role(writer, state, word, programs)
-            if word == "reviewer" and stop_after == "exec-round" and not writer.state().phase:
-                return _stopped(writer, stop_after)
         elif word == "clear":
             writer.tell("stages.cleared", e.Cleared(writer.fence, "a write that was not settled"))
         elif word == "gate":

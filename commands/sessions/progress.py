@@ -87,7 +87,17 @@ def stops_here(state: State, stop_after: str) -> bool:
     action = next_action(state)
     word = action.partition(" ")[0]
     if stop_after == "exec-round":
-        return word in ("gate", "mint", "polish", "docs", "security", "delivery", "carry", "clear")
+        reviewed = state.lock is not None and state.review_seq > state.lock.seq and not state.phase
+        return reviewed or word in (
+            "gate",
+            "mint",
+            "polish",
+            "docs",
+            "security",
+            "delivery",
+            "carry",
+            "clear",
+        )
     if word in ("mint", "clear", "carry", "executor", "reviewer", "blocked", "failed", "done"):
         # `mint polish` of a skipped polish, too, comes after the point before it.
         stage = action.partition(" ")[2]

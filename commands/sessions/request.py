@@ -37,8 +37,8 @@ class Request:
             raise Usage("--description: leave out `##` headings and unclosed code fences")
         self.plan = ""
         if self.mode == "plan":
-            if not self.title or "\n" in self.title:
-                raise Usage("--plan needs --title T, one line")
+            if not self.title or "\n" in self.title or self.title.startswith(("#", "```", "~~~")):
+                raise Usage("--plan needs --title T: one line of plain text")
             self.plan = _plan_text(args.plan)
         elif args.title:
             raise Usage("--title goes with --plan only")

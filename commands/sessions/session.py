@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from commands.context import Context, emit, say
 from commands.flags import Args, Command, Flag
-from ledger.errors import Usage
+from ledger.errors import Refused, Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,10 +87,16 @@ def _end(args: Args, context: Context) -> int:
 
 def _deliver(args: Args, context: Context) -> int:
     from commands.sessions.delivery import deliver
+    from commands.sessions.progress import stops_here
     from commands.sessions.rounds import Capped
     from commands.sessions.writer import attach
 
     writer = attach(context, args.owner)
+    state = writer.state()
+    if state.lock is not None and stops_here(state, state.lock.stop_after):
+        raise Refused(
+            f"--stop-after {state.lock.stop_after} is reached: end the session's lock, then start again to go on"
+        )
     try:
         summary = deliver(writer)
     except Capped:

@@ -14,6 +14,20 @@ if TYPE_CHECKING:
 _REPORT = Flag("--report", "F", "the report, or - for stdin", required=True)
 
 
+def _attach(args: Args, context: Context) -> Writer:
+    """The token's writer, unless the session's stop point is reached."""
+    from commands.sessions.progress import stops_here
+    from commands.sessions.writer import attach
+
+    writer = attach(context, args.owner)
+    state = writer.state()
+    if state.lock is not None and stops_here(state, state.lock.stop_after):
+        raise Refused(
+            f"--stop-after {state.lock.stop_after} is reached: `gatebook session end --owner TOKEN`, then start again to go on"
+        )
+    return writer
+
+
 def _capped(writer: Writer, error: Exception) -> None:
     """A block releases the lock, too."""
     from commands.sessions.rounds import Capped
@@ -26,9 +40,8 @@ def _round_start(args: Args, context: Context) -> int:
     from commands.sessions.drive import last_diff
     from commands.sessions.progress import next_action
     from commands.sessions.rounds import start_round, stop_at_exec_cap
-    from commands.sessions.writer import attach
 
-    writer = attach(context, args.owner)
+    writer = _attach(args, context)
     try:
         if next_action(writer.state()) == "carry":
             started = start_round(writer, kind="carry", scope=last_diff(writer))
@@ -66,11 +79,11 @@ def _gate_record(args: Args, context: Context) -> int:
     from commands.sessions.adapt import REQUEST_CHANGES as REQUESTED
     from commands.sessions.drive import skipped_by_config
     from commands.sessions.rounds import record_gate
-    from commands.sessions.writer import attach, read_report
+    from commands.sessions.writer import read_report
 
     if (args.report is None) == (args.skip is None):
         raise Usage("give the gate's output with --report F, or --skip REASON")
-    writer = attach(context, args.owner)
+    writer = _attach(args, context)
     if args.skip is not None:
         if args.skip == "skipped-by-config" and not skipped_by_config(writer):
             raise Refused("not every changed path matches adversarial_gate_skip_paths: run the gate")
@@ -93,13 +106,13 @@ _SKIPS = (
 
 def _step(args: Args, context: Context) -> int:
     from commands.sessions.steps import StepReport, record_step, skip_step
-    from commands.sessions.writer import attach, read_report
+    from commands.sessions.writer import read_report
 
     if (args.report is None) == (not args.skip):
         raise Usage("give the agent's report with --report F, or --skip when nobody does this step")
     stage = context.via.partition(" ")[0]
     report = None if args.report is None else StepReport(read_report(args.report))
-    writer = attach(context, args.owner)
+    writer = _attach(args, context)
     try:
         if report is None:
             result = skip_step(writer, stage, args.name)
@@ -121,9 +134,8 @@ def _step(args: Args, context: Context) -> int:
 
 def _scan(args: Args, context: Context) -> int:
     from commands.sessions.preflight import scan
-    from commands.sessions.writer import attach
 
-    writer = attach(context, args.owner)
+    writer = _attach(args, context)
     result = scan(writer)
     document = {
         "outcome": result.outcome,

@@ -105,6 +105,9 @@ def _decisions(facts: list[Fact]) -> list[str]:
         data = fact.data
         if fact.type == "drift.accepted":
             lines.append(f"- 接受外部变更并重置基线（reason={data.reason}，答复者：{data.answered_by}）")
+        elif fact.type == "session.imported":
+            kept = ", ".join(data.stages) or "无"
+            lines.append(f"- 从会话文件导入（plan_source={data.plan_source}，沿用的 stages：{kept}）")
         elif fact.type == "session.lock_recovered":
             lines.append(f"- 接管了已失效的锁（答复者：{data.answered_by}）")
         elif fact.type == "delivery.unblocked" and data.answered_by in ("flag", "person"):

@@ -279,6 +279,38 @@ def test_a_file_changed_by_another_tool_is_adopted_as_an_event(house):
     assert house.ok("session", "start", "--session", uuid)["completed_stages"] == ["exec", "polish"]
 
 
+@pytest.mark.parametrize(
+    ("point", "refused"),
+    [
+        ("exec-round", "round start"),
+        ("before-polish", "polish step static-analysis"),
+        ("before-delivery", "session deliver"),
+    ],
+)
+def test_a_stop_point_holds_for_single_steps_too(house, point, refused):
+    steps = Steps(house, *PLAN, "--stop-after", point)
+    if point == "exec-round":
+        steps("round", "start")
+        house.write("src/a.py", "x = 2\n")
+        steps("round", "executed", report=executor_says("src/a.py"))
+        steps("round", "reviewed", report=APPROVAL)
+        steps("gate", "record", report="adversarial-gate: APPROVE\n", code=4)
+    elif point == "before-polish":
+        steps.until_exec()
+    else:
+        steps.until("delivery")
+    words = refused.split()
+    assert f"--stop-after {point} is reached" in steps(
+        *words, report=CLEAN if words[1] == "step" else None, code=4
+    )
+    steps("session", "end")
+    assert house.types()[-2] == "session.stopped"
+    again = house.ok("session", "start", "--session", house.uuid())
+    assert again["next"] == {"exec-round": "gate", "before-polish": "polish static-analysis"}.get(
+        point, "delivery"
+    )
+
+
 def test_replay_finds_the_sessions_log_lawful(house):
     steps = Steps(house)
     steps.until("delivery")
