@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "plan_runs"))
-from plan_house import House
+from plan_house import House, in_utc
 
 
 def make_key(folder, name):
@@ -24,6 +24,12 @@ def sign(key, path, namespace="gatebook"):
         ["ssh-keygen", "-Y", "sign", "-q", "-n", namespace, "-f", key, path], check=True, capture_output=True
     )
     return Path(f"{path}.sig")
+
+
+@pytest.fixture(autouse=True)
+def _the_zone_is_utc():
+    with in_utc():
+        yield
 
 
 @pytest.fixture

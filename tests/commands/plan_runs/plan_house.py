@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,6 +18,20 @@ BUCKETS = ["urgent", "urgent", "soon", "soon", "later"]
 DRAFT = '#!/bin/sh\ncat > item.json\necho x >> ../ran\nprintf \'Answer: 42.\\n\' > draft.md\necho PASS > verification.log\necho \'{"status":"draft_ready","draft_path":"draft.md"}\' > result.json\n'
 
 
+@contextlib.contextmanager
+def in_utc():
+    """The machine's zone is UTC, for this process and those that it starts."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    yield
+    if before is None:
+        del os.environ["TZ"]
+    else:
+        os.environ["TZ"] = before
+    time.tzset()
+
+
 class House:
     """`gatebook` in this process (`cli`, `ok`) or in its own (`start`), today's run directory, and who calls."""
 
@@ -24,7 +40,6 @@ class House:
         self.capture = capfd
         self.monkeypatch = monkeypatch
         monkeypatch.chdir(folder)
-        monkeypatch.setenv("TZ", "UTC")
         for name in ("CODEX_SESSION_ID", "CLAUDECODE", "GATEBOOK_LEDGER", "GATEBOOK_ACTOR"):
             monkeypatch.delenv(name, raising=False)
         self.be("s1")
