@@ -13,12 +13,14 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 OUTPUT_LIMIT = 8 * 1024 * 1024  # bytes of stdout kept; a verdict or report is a few KB
 _ERROR_LIMIT = 64 * 1024  # bytes of stderr kept, the last ones
 _GRACE = 2.0  # seconds between SIGTERM and SIGKILL, and for pipes to close after the program's exit
 _CHUNK = 65536
+_PR_SET_PDEATHSIG = 1
+_KILLED = 137
 
 
 class Outcome:
@@ -58,6 +60,7 @@ def run_program(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            preexec_fn=_die_with_parent(),  # noqa: PLW1509 -- this process has one thread
         )
     except (OSError, ValueError) as error:
         raise NotFound(f"{argv[0]}: {getattr(error, 'strerror', None) or error}") from error
@@ -73,6 +76,25 @@ def run_program(
                     pipe.close()
                 except BrokenPipeError:
                     pass
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    """On Linux: the program is killed when we are (prctl(2)), so that no orphan writes into a session that was resumed."""
+    import sys
+
+    if sys.platform != "linux":
+        return None
+    import ctypes
+
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    parent = os.getpid()
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(_KILLED)  # it died before we could ask
+
+    return ask
 
 
 class _Drain:

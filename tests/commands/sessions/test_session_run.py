@@ -463,6 +463,38 @@ def test_kill_9_while_a_program_runs_resumes_to_the_same_end(house, role):
     assert house.git("show", "HEAD:src/a.py") == b"x = 2\n"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
+def test_an_executor_does_not_outlive_a_killed_run(house):
+    pid = house.folder / "pid"
+    (house.folder / "slow.py").write_text(
+        f"import os, time\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)\n"
+    )
+    command = [
+        "session",
+        "run",
+        *PLAN,
+        "--executor",
+        f"{sys.executable} {house.folder / 'slow.py'}",
+        "--reviewer",
+        "true",
+    ]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "commands", *command],
+        cwd=house.root,
+        env=house.environment,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 30
+    while not pid.exists() or not pid.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    child.kill()
+    child.wait()
+    while os.path.exists(f"/proc/{pid.read_text()}"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 CRASH_AT = """
 import os, sys
 sys.path.insert(0, {source!r})
