@@ -70,7 +70,7 @@ def _last_signed(ledger: Ledger, state: State) -> notes.Checkpoint | None:
 
 
 def _remember(path: str, text: str) -> None:
-    from ledger.sqlite import write_whole
+    from ledger.files import write_whole
 
     os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
     write_whole(path, text.encode())
@@ -127,7 +127,7 @@ def run(args: Args, context: Context) -> int:
         return 0
     text = make_checkpoint(ledger, context)
     if args.out is not None:
-        from ledger.sqlite import write_whole
+        from ledger.files import write_whole
 
         write_whole(os.path.abspath(args.out), text.encode(), 0o644)
     sys.stdout.write(text)

@@ -110,7 +110,7 @@ def keep_report(result: Returned, path: str) -> Returned:
     """Write the final text to `path`, whole or not at all; a report that cannot be kept is a failure."""
     from commands.dispatch.returned import SUCCEEDED, failed
     from ledger.credentials import find_credential
-    from ledger.sqlite import write_whole
+    from ledger.files import write_whole
 
     if result.status != SUCCEEDED:
         return result

@@ -162,7 +162,7 @@ def _name(args: Args) -> str:
 
 def install(args: Args, context: Context) -> int:
     """`hooks install`: our handlers stand in the agent's hook file of this folder."""
-    from ledger.sqlite import write_whole
+    from ledger.files import write_whole
 
     del context
     name = _name(args)

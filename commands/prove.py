@@ -131,7 +131,7 @@ def run_prove(args: Args, context: Context) -> int:
         seq = whole_number(args.what[0], "SEQ")
         made = bytes(prove_event(ledger, seq, _note_named(ledger, args.to) if args.to is not None else None))
     if args.out is not None:
-        from ledger.sqlite import write_whole
+        from ledger.files import write_whole
 
         write_whole(os.path.abspath(args.out), made, 0o644)
     sys.stdout.write(made.decode())

@@ -17,7 +17,8 @@ from ledger import clock, home
 from ledger.canonical import encode
 from ledger.errors import Invalid, Refused, Tampered, Unavailable, Usage
 from ledger.event import Draft, Event, Head, Origin
-from ledger.sqlite import FORMAT, SQLiteStore, connect, create_schema, explain, read_only_refusal, write_whole
+from ledger.files import write_whole
+from ledger.sqlite import FORMAT, SQLiteStore, connect, create_schema, explain, read_only_refusal
 from ledger.store import prepare
 
 TYPE_CHECKING = False

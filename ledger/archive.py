@@ -19,7 +19,8 @@ from ledger.access import ARCHIVE_ID, FOLDER, GITIGNORE, Ledger, ledger_id_of
 from ledger.canonical import encode, parse_stored, quote
 from ledger.errors import Conflict, Invalid, Tampered, Unavailable
 from ledger.event import MAX_CONTENT, Event, content_digest
-from ledger.sqlite import FORMAT, SQLiteStore, connect, create_schema, explain, write_whole
+from ledger.files import write_whole
+from ledger.sqlite import FORMAT, SQLiteStore, connect, create_schema, explain
 from ledger.verify import Report, verify
 
 TYPE_CHECKING = False

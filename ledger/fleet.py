@@ -16,11 +16,12 @@ from ledger import clock, home
 from ledger.access import ARCHIVE_ID, Ledger, ledger_id_of, make_genesis
 from ledger.errors import GatebookError, Refused, Unavailable, Usage
 from ledger.extension import message_of
+from ledger.files import write_whole
 from ledger.jetstream import NoStream, WrongLast
 from ledger.nats_client import Link, parse_location, parse_server
 from ledger.nats_login import find_login
 from ledger.replica import FleetStore
-from ledger.sqlite import connect, create_schema, explain, write_whole
+from ledger.sqlite import connect, create_schema, explain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

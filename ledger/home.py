@@ -12,7 +12,7 @@ import stat
 
 from ledger.canonical import encode, parse_object
 from ledger.errors import Invalid, Refused, Tampered
-from ledger.sqlite import write_whole
+from ledger.files import write_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

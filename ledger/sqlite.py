@@ -18,6 +18,7 @@ from blake3 import blake3
 from ledger import clock
 from ledger.errors import Invalid, Refused, Tampered, Unavailable, Usage
 from ledger.event import MAX_CONTENT, Draft, Event, Head, Origin, head_of
+from ledger.files import write_whole
 from ledger.store import Recorded, prepare
 
 TYPE_CHECKING = False
@@ -556,31 +557,6 @@ class SQLiteStore:
     ) -> None:
         """Call `before` under the lock ahead of each commit (it may refuse), `after` with the new last event."""
         self._before_commit, self._after_commit = before, after
-
-
-def write_whole(path: str, content: bytes, mode: int = 0o600) -> None:
-    """Replace `path` by `content` so that a crash leaves the old file or the new one: temp, fsync, rename, fsync of the directory."""
-    folder = os.path.dirname(path) or "."
-    temporary = os.path.join(
-        folder, f".{os.path.basename(path)[:100]}.{os.getpid()}.{time.monotonic_ns()}.tmp"
-    )
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
-    try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(handle, view) :]
-        os.fsync(handle)
-        os.rename(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    finally:
-        os.close(handle)
-    directory = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def read_only_refusal(path: str) -> Refused:

@@ -34,7 +34,7 @@ def expiry() -> str:
 
 def write_statement(path: str, signed: bytes) -> None:
     """Writes the bytes to sign, 0600, as they are: no newline is added, for every byte is signed."""
-    from ledger.sqlite import write_whole
+    from ledger.files import write_whole
 
     write_whole(os.path.abspath(path), signed)
 

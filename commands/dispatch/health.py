@@ -122,7 +122,7 @@ class HealthFile:
         rendered = render(circuits)
         if rendered == self.raw:
             return
-        from ledger.sqlite import write_whole
+        from ledger.files import write_whole
 
         try:
             write_whole(self.path, rendered)

@@ -225,7 +225,7 @@ def _receipt_id(ledger_id: str, nonce: str) -> str:
 
 def write_receipt(path: str, issued: Issued) -> None:
     """The receipt's file, 0600, made or replaced in one piece."""
-    from ledger.sqlite import write_whole
+    from ledger.files import write_whole
 
     write_whole(os.path.abspath(path), render_receipt(issued))
 

@@ -86,7 +86,7 @@ def start_round(writer: Writer, *, kind: str = "exec", scope: str = "") -> dict[
 
 def write_prompts(writer: Writer, number: int, prompts: dict[str, str]) -> dict[str, str]:
     """Write a round's prompts under `.review-loop/tmp/`; role -> path."""
-    from ledger.sqlite import write_whole
+    from ledger.files import write_whole
 
     folder = os.path.join(writer.root, ".review-loop", "tmp")
     if os.path.islink(folder):

@@ -140,7 +140,7 @@ def tracked_matches(git: Git, patterns: Iterable[str]) -> tuple[str, ...]:
 
 def add_patterns(root: str, added: dict[str, tuple[str, ...]]) -> None:
     """Append the patterns to `.gitignore`, grouped under their category's title; what stood there is kept."""
-    from ledger.sqlite import write_whole
+    from ledger.files import write_whole
 
     path = os.path.join(root, ".gitignore")
     if os.path.islink(path) or os.path.isdir(path):

@@ -20,7 +20,7 @@ def take_back(writer: Writer, state: State, paths: tuple[str, ...]) -> None:
     Raises:
         Refused: one of them cannot be given back; nothing was written then.
     """
-    from ledger.sqlite import write_whole
+    from ledger.files import write_whole
 
     entries = writer.known_entries(state)
     old = contents(writer, state, entries, paths)

@@ -52,7 +52,7 @@ def read_view(root: str, uuid: str) -> bytes | None:
 
 def write_view(ledger: Ledger, root: str, uuid: str) -> None:
     """Bring the file up to the log, other sections as they stand on disk. Nothing before the session is opened."""
-    from ledger.sqlite import write_whole
+    from ledger.files import write_whole
 
     rendered = render(ledger, stream_events(ledger, uuid), read_view(root, uuid))
     if rendered is not None and rendered != read_view(root, uuid):

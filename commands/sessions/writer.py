@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from commands.sessions.config import Config
     from commands.sessions.drift import Drift
     from ledger.access import Ledger
+    from projections.engine import World
     from projections.session import State
 
     Decision = Callable[[State], Sequence[tuple[str, Struct, bytes | None]]]
@@ -56,13 +57,16 @@ class Writer:
         """
         from commands.append import check_credentials
 
-        def proposals(world: object) -> list[Proposal]:
-            state = world.state(self.stream)  # type: ignore[attr-defined]
+        def proposals(world: World) -> list[Proposal]:
+            state = world.state(self.stream)
             check_fence(state, self.fence)
-            batch = decide(state)
-            for _, _, content in batch:
+            next_seq = world.reader.head().seq + 1
+            drafts = []
+            for place, (name, data, content) in enumerate(decide(state)):
                 check_credentials(b"", content)
-            return [Proposal(self.stream, name, data, content=content) for name, data, content in batch]
+                cause = next_seq + place - 1 if place else _cause(state, name)
+                drafts.append(Proposal(self.stream, name, data, content=content, causation=cause or None))
+            return drafts
 
         def then() -> None:
             if view:
@@ -138,6 +142,15 @@ class Writer:
         self.record(lambda _state: [("session.unlocked", e.Unlocked(self.fence, reason), None)], view=False)
         # Crash here: a lock file whose nonce no open lock carries; the next start takes it away.
         remove_lock(self.root, self.uuid, nonce)
+
+
+def _cause(state: State, name: str) -> int:
+    """The event that led to this one: what a report answers, else what the session recorded last."""
+    if name in ("round.executed", "round.rejected"):
+        return state.started_seq
+    if name == "gate.returned":
+        return state.review_seq
+    return state.last_seq
 
 
 def check_fence(state: State, fence: int) -> None:

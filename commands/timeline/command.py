@@ -63,7 +63,7 @@ def picture(ledger: Ledger, correlation: str | None) -> tuple[list[Item], str]:
 
 
 def _write(path: str, text: str) -> None:
-    from ledger.sqlite import write_whole
+    from ledger.files import write_whole
 
     write_whole(os.path.abspath(path), text.encode(), 0o644)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _write(path: str, content: bytes) -> None:
-    from ledger.sqlite import write_whole
+    from ledger.files import write_whole
 
     write_whole(path, content)
 

@@ -1,0 +1,31 @@
+"""Files that appear whole or not at all (FAULTS F102): temp, fsync, rename, fsync of the directory."""
+
+from __future__ import annotations
+
+import os
+import time
+
+
+def write_whole(path: str, content: bytes, mode: int = 0o600) -> None:
+    """Replace `path` by `content` so that a crash leaves the old file or the new one: temp, fsync, rename, fsync of the directory."""
+    folder = os.path.dirname(path) or "."
+    temporary = os.path.join(
+        folder, f".{os.path.basename(path)[:100]}.{os.getpid()}.{time.monotonic_ns()}.tmp"
+    )
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(handle, view) :]
+        os.fsync(handle)
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    finally:
+        os.close(handle)
+    directory = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
