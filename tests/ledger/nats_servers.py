@@ -67,18 +67,29 @@ class Server:
 
 
 class Cluster:
-    """Three servers; `url(name)` names a ledger on it."""
+    """Three servers; `url(name)` names a ledger on it. With `proxies` (tools/fleet/proxy.py) nodes can be cut off."""
 
-    def __init__(self, folder, extra: str = "") -> None:
+    def __init__(self, folder, extra: str = "", proxies=None) -> None:
         ports = free_ports(6)
-        urls = ", ".join(f"nats://127.0.0.1:{port}" for port in ports[3:])
-        self.servers = [
-            Server(
-                os.path.join(str(folder), f"n{n}"), f"n{n}", ports[n - 1], extra=extra,
-                routes=f"cluster {{ name: fleet, host: 127.0.0.1, port: {ports[n + 2]}, routes: [{urls}], pool_size: 1 }}",
+        clients, routes = ports[:3], ports[3:]
+        self.proxies = proxies
+        self.servers = []
+        for n in range(3):
+            others = []
+            for other in range(3):
+                port = routes[other]
+                if proxies is not None and other != n:
+                    listener = socket.create_server(("127.0.0.1", 0))
+                    port = listener.getsockname()[1]
+                    proxies.add(f"n{n + 1}", f"n{other + 1}", listener, routes[other])
+                if proxies is None or other != n:
+                    others.append(f"nats://127.0.0.1:{port}")
+            cluster = (
+                f"cluster {{ name: fleet, host: 127.0.0.1, port: {routes[n]}, pool_size: 1, "
+                f"no_advertise: {'true' if proxies else 'false'}, routes: [{', '.join(others)}] }}"
             )
-            for n in (1, 2, 3)
-        ]  # fmt: skip
+            place = os.path.join(str(folder), f"n{n + 1}")
+            self.servers.append(Server(place, f"n{n + 1}", clients[n], routes=cluster, extra=extra))
 
     def start(self) -> Cluster:
         for server in self.servers:
@@ -89,5 +100,9 @@ class Cluster:
         for server in self.servers:
             server.kill()
 
-    def url(self, name: str) -> str:
-        return f"nats://{','.join(server.address for server in self.servers)}/{name}"
+    def named(self, name: str) -> Server:
+        return next(server for server in self.servers if server.name == name)
+
+    def url(self, name: str, first: int = 0) -> str:
+        servers = self.servers[first:] + self.servers[:first]
+        return f"nats://{','.join(server.address for server in servers)}/{name}"

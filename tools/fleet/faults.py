@@ -1,0 +1,266 @@
+"""Faults really run against a three-node cluster under load, and the record checked afterwards.
+
+    python tools/fleet/faults.py [--seconds N] [--writers N] [SCENARIO …]
+
+Scenarios: leader (kill -9 the stream's leader, again and again), partition (cut the leader off from the others),
+wipe (kill a follower, lose its disk, let it rejoin), all (kill -9 all three, start them again). Each ends with: no
+acknowledged event lost or doubled, every replica at one head, the chain verified, no void message, and the histories
+of claims and receipts linearizable. Prints one JSON object a scenario; exit 1 if one failed.
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: E402 - the path is set first
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", ".."), os.path.join(HERE, "..", "..", "tests", "ledger")]
+
+from linear import Operation, claim, linearizable, receipt
+from nats_servers import Cluster
+from proxy import Proxies
+
+from ledger.errors import GatebookError
+from ledger.event import Origin
+from ledger.fleet import create_fleet, open_fleet
+from ledger.verify import verify
+
+NAME = "faults"
+KEYS = 3
+
+
+class Run:
+    """A cluster, a ledger on it and its writers, each with a home of its own."""
+
+    def __init__(self, folder, *, writers=4):
+        self.folder = folder
+        self.cluster = Cluster(os.path.join(folder, "servers"), proxies=Proxies()).start()
+        self.writers = writers
+        self.processes = []
+        self.notes = []
+        os.environ["XDG_STATE_HOME"] = self.home("operator")
+        self.eventually(lambda: create_fleet(self.cluster.url(NAME), Origin("cli:operator", "init"), {}), 30)
+
+    def home(self, who):
+        """The state home of one machine."""
+        return os.path.join(self.folder, "homes", who)
+
+    def eventually(self, what, seconds):
+        """The value of `what()`, tried again until it does not raise (or is not falsy)."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                found = what()
+                if found:
+                    return found
+            except GatebookError:
+                if time.monotonic() > deadline:
+                    raise
+            if time.monotonic() > deadline:
+                raise TimeoutError(what)
+            time.sleep(0.1)
+
+    def info(self, stream=NAME):
+        """What the stream's leader says."""
+        ledger = open_fleet(self.cluster.url(NAME))
+        try:
+            ledger.store.stream.name = stream
+            return ledger.store.stream.info()
+        finally:
+            ledger.close()
+
+    def leader(self):
+        """The server that leads the stream."""
+        return self.cluster.named(self.eventually(lambda: self.info()["cluster"].get("leader"), 30))
+
+    def current(self):
+        """Whether all three have everything, events and contents."""
+        for stream in (NAME, f"OBJ_{NAME}"):
+            peers = self.info(stream)["cluster"].get("replicas") or []
+            if len(peers) != 2 or any(not peer.get("current") or peer.get("offline") for peer in peers):
+                return False
+        return True
+
+    def start(self, seconds):
+        """Let the writers work for so long."""
+        for n in range(self.writers):
+            who = f"w{n}"
+            command = [
+                sys.executable,
+                os.path.join(HERE, "worker.py"),
+                self.cluster.url(NAME, n % 3),
+                who,
+                str(seconds),
+                str(KEYS),
+            ]
+            environment = {**os.environ, "XDG_STATE_HOME": self.home(who)}
+            out = open(os.path.join(self.folder, f"{who}.jsonl"), "w")
+            self.processes.append(
+                subprocess.Popen(command, env=environment, stdout=out, stderr=subprocess.DEVNULL)
+            )
+            out.close()
+
+    def records(self):
+        """What all writers wrote down, once they are done."""
+        for process in self.processes:
+            process.wait(120)
+        found = []
+        for n in range(self.writers):
+            with open(os.path.join(self.folder, f"w{n}.jsonl")) as lines:
+                found += [json.loads(line) for line in lines]
+        return found
+
+    def check(self):
+        """The verdict on everything that was acknowledged."""
+        records = self.records()
+        self.cluster.proxies.heal()
+        self.eventually(self.current, 60)
+        heads, homes = set(), ["operator", "fresh", *(f"w{n}" for n in range(self.writers))]
+        for who in homes:
+            os.environ["XDG_STATE_HOME"] = self.home(who)
+            ledger = open_fleet(self.cluster.url(NAME, int(who[1:]) % 3 if who[1:].isdigit() else 0))
+            ledger.store.follow()
+            head = ledger.store.head()
+            heads.add((head.seq, head.hash))
+            if who == "fresh":
+                hashes = [event.hash.hex() for event in ledger.store.read()]
+                good, voids = verify(ledger.store), ledger.store.voids
+            ledger.close()
+        places = {value: place for place, value in enumerate(hashes)}
+        acknowledged = [each["hashes"] for each in records if each["hashes"]]
+        lost = [batch for batch in acknowledged if any(each not in places for each in batch)]
+        split = [
+            b
+            for b in acknowledged
+            if b not in lost and [places[each] - places[b[0]] for each in b] != list(range(len(b)))
+        ]
+        wrong = [each for each in records if each["answer"] == "wrong"]
+        crooked = [key for key, history, model in histories(records) if linearizable(history, model) is None]
+        answered = [each["answered"] - each["called"] for each in records if each["answer"] == "ok"]
+        return {
+            "ok": not (lost or split or wrong or crooked) and len(heads) == 1 and good.ok and voids == 0,
+            "events": len(hashes),
+            "acknowledged": sum(len(batch) for batch in acknowledged),
+            "unknown": sum(each["answer"] is None for each in records),
+            "unavailable": sum(each["answer"] == "unavailable" for each in records),
+            "lost": len(lost), "split": len(split), "wrong": wrong[:2], "not_linearizable": crooked,
+            "histories": len({(each["what"] == "consume", each["key"]) for each in records if each["what"] != "append"}),
+            "heads": len(heads), "verdict": good.verdict, "void": voids,
+            "longest_s": round(max(answered, default=0), 2), "faults": self.notes,
+        }  # fmt: skip
+
+    def close(self):
+        """End everything that was started."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        self.cluster.kill()
+
+
+def histories(records):
+    """(key, operations, model) of each claim and each receipt."""
+    grouped = {}
+    for each in records:
+        if each["what"] == "append" or each["answer"] == "unavailable":
+            continue
+        group = ("receipt", each["key"]) if each["what"] == "consume" else ("claim", each["key"])
+        operation = Operation(each["who"], each["what"], each["called"], each["answered"], each["answer"])
+        grouped.setdefault(group, []).append(operation)
+    for key, history in grouped.items():
+        yield key, history, receipt if key[0] == "receipt" else claim
+
+
+def kill_leader(run, seconds):
+    """The leader dies and comes back, as often as there is time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        server = run.leader()
+        server.kill()
+        run.notes.append(f"killed leader {server.name}")
+        time.sleep(min(2.0, seconds / 3))
+        server.start()
+        time.sleep(1.0)
+
+
+def partition(run, seconds):
+    """The leader is alive and cut off; its clients, too, talk to it in vain."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        server = run.leader()
+        run.cluster.proxies.cut(server.name)
+        run.notes.append(f"cut off {server.name}")
+        time.sleep(min(6.0, seconds / 2))
+        run.cluster.proxies.heal()
+        time.sleep(2.0)
+
+
+def wipe(run, _seconds):
+    """A follower loses its disk and comes back empty."""
+    leader = run.leader()
+    server = next(each for each in run.cluster.servers if each is not leader)
+    server.kill()
+    server.wipe()
+    run.notes.append(f"wiped {server.name}")
+    time.sleep(1.0)
+    server.start()
+    run.eventually(run.current, 60)
+    run.notes.append(f"{server.name} is current again")
+
+
+def kill_all(run, seconds):
+    """All three die at once and come back."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for server in run.cluster.servers:
+            server.kill()
+        run.notes.append("killed all three")
+        time.sleep(0.3)
+        for server in run.cluster.servers:
+            server.start()
+        time.sleep(min(6.0, max(seconds / 2, 3.0)))
+
+
+SCENARIOS = {"leader": kill_leader, "partition": partition, "wipe": wipe, "all": kill_all}
+
+
+def scenario(name, folder, *, seconds, writers):
+    """Run one scenario, or several joined by +, on one ledger; the verdict as JSON values."""
+    run = Run(folder, writers=writers)
+    try:
+        names = name.split("+")
+        run.start(seconds * len(names) + 2)
+        time.sleep(1.0)
+        for each in names:
+            SCENARIOS[each](run, seconds)
+        return {"scenario": name, **run.check()}
+    finally:
+        run.close()
+
+
+def main():
+    """Every scenario asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--writers", type=int, default=6)
+    parser.add_argument("scenario", nargs="*", choices=[*SCENARIOS, []], default=[])
+    args = parser.parse_args()
+    failed = False
+    for name in args.scenario or SCENARIOS:
+        with tempfile.TemporaryDirectory() as folder:
+            verdict = scenario(name, folder, seconds=args.seconds, writers=args.writers)
+        print(json.dumps(verdict), flush=True)
+        failed = failed or not verdict["ok"]
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
