@@ -17,7 +17,6 @@ from ledger import clock, home
 from ledger.canonical import encode
 from ledger.errors import Invalid, Refused, Tampered, Unavailable, Usage
 from ledger.event import Draft, Event, Head, Origin
-from ledger.files import write_whole
 from ledger.sqlite import FORMAT, SQLiteStore, connect, create_schema, explain, read_only_refusal
 from ledger.store import prepare
 
@@ -323,6 +322,8 @@ def _remove(*paths: str) -> None:
 
 def _create_database(folder: str, origin: Origin, extra: dict[str, object], now: Callable[[], int]) -> bool:
     """Make the database whole under another name, then give it its own: nobody opens half a ledger."""
+    from ledger.files import write_whole
+
     path = os.path.join(folder, "ledger.db")
     if os.path.islink(path):
         raise Refused(f"{path}: a link stands where the ledger's file would be")

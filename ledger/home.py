@@ -12,7 +12,6 @@ import stat
 
 from ledger.canonical import encode, parse_object
 from ledger.errors import Invalid, Refused, Tampered
-from ledger.files import write_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -126,6 +125,8 @@ def _paths(entry: dict[str, object]) -> list[str]:
 
 def remember_ledger(ledger_id: str, folder: str, when: str) -> None:
     """Trust the ledger with this id at `folder` from now on."""
+    from ledger.files import write_whole
+
     root = state_dir()
     lock = os.open(
         os.path.join(root, "ledgers.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
@@ -196,6 +197,8 @@ def _git_dirs(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def _tracked(folder: str) -> bool:
+    from ledger.files import write_whole
+
     for tree, git in _git_dirs(folder):
         index = os.path.join(git, "index")
         try:

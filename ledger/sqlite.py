@@ -18,7 +18,6 @@ from blake3 import blake3
 from ledger import clock
 from ledger.errors import Invalid, Refused, Tampered, Unavailable, Usage
 from ledger.event import MAX_CONTENT, Draft, Event, Head, Origin, head_of
-from ledger.files import write_whole
 from ledger.store import Recorded, prepare
 
 TYPE_CHECKING = False
@@ -457,6 +456,8 @@ class SQLiteStore:
         return (event.seq, event.envelope, event.data, event.salt, content, event.hash)
 
     def _write_artifact(self, event: Event, content: bytes) -> None:
+        from ledger.files import write_whole
+
         if len(content) > MAX_ARTIFACT:
             raise Invalid(f"content: {len(content)} bytes; {MAX_ARTIFACT} at most")
         folder = os.path.join(self.folder, "artifacts")

@@ -1,0 +1,38 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ledger import files as module
+
+
+def test_whole_files_are_written_beside_flushed_and_renamed(tmp_path, monkeypatch):
+    """F102: temp, fsync, rename, fsync of the directory; a failure leaves the old file and no litter."""
+    calls = []
+    real = {name: getattr(os, name) for name in ("fsync", "rename")}
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda handle: (
+            calls.append("dir" if os.path.isdir(f"/proc/self/fd/{handle}") else "file"),
+            real["fsync"](handle),
+        ),
+    )
+    monkeypatch.setattr(os, "rename", lambda *names: (calls.append("rename"), real["rename"](*names)))
+    path = str(tmp_path / "view.json")
+    module.write_whole(path, b"one")
+    assert calls == ["file", "rename", "dir"]
+    assert os.stat(path).st_mode & 0o777 == 0o600
+
+    def fail(*_names):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(OSError, match="No space"):
+        module.write_whole(path, b"two")
+    assert os.listdir(tmp_path) == ["view.json"]
+    with open(path, "rb") as file:
+        assert file.read() == b"one"
