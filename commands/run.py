@@ -8,6 +8,8 @@ from commands.plan import NOW, ROUTES, RUN_DIR, SESSION, SKILLS, resolver_of, st
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from commands.plan_runs.handing_off import Dispatch
     from commands.plan_runs.run_ledger import Run
     from commands.plan_runs.skills import SkillFolder
@@ -20,6 +22,23 @@ def _run(args: Args, context: Context) -> Run:
     from commands.plan_runs.run_ledger import Run
 
     return Run(context, args.run_dir, now=args.now, session=current_authorization_session(args.session))
+
+
+def _refusals_are_recorded(step: Callable[[Args, Context], int]) -> Callable[[Args, Context], int]:
+    """The command, with a refusal because another session holds the run recorded as `marker.refused`."""
+
+    def wrapped(args: Args, context: Context) -> int:
+        from commands.plan_runs.run_ledger import HeldByAnotherError
+
+        try:
+            return step(args, context)
+        except HeldByAnotherError as error:
+            from commands.plan_runs.claiming import refuse_marker
+
+            refuse_marker(_run(args, context), error)
+            raise
+
+    return stale_is_said(wrapped)
 
 
 def _skills(args: Args) -> SkillFolder:
@@ -152,20 +171,20 @@ COMMANDS = {
         example="gatebook run claim --run-dir runs/2026-11-30",
     ),
     "run prepare-results": Command(
-        stale_is_said(prepare),
+        _refusals_are_recorded(prepare),
         "Moves older results out of the approved slots and stamps the marker; safe to run again, needed after each claim.",
         flags=_OWNED,
         example="gatebook run prepare-results --run-dir runs/2026-11-30",
     ),
     "run next": Command(
-        stale_is_said(next_item),
+        _refusals_are_recorded(next_item),
         "Records the last hand-off's result, then hands off the next approved item and prints what its skill needs.\n"
         "The worker leaves result.json in work_dir; then run this again. `done` is true when nothing is left.",
         flags=(*_OWNED, SKILLS, ROUTES, _RECEIPT),
         example="gatebook run next --run-dir runs/2026-11-30 --skills skills",
     ),
     "run execute": Command(
-        stale_is_said(execute),
+        _refusals_are_recorded(execute),
         "Hands off every approved item in order: CMD gets the item as JSON on stdin, its work directory as cwd, and leaves\n"
         "result.json there. Interrupted or killed, the same command goes on; nothing is done twice.",
         flags=(
@@ -178,25 +197,25 @@ COMMANDS = {
         example="gatebook run execute --run-dir runs/2026-11-30 --handoff ./worker.sh",
     ),
     "run pause": Command(
-        stale_is_said(pause),
+        _refusals_are_recorded(pause),
         "Gives every item that remains a deferred result; a later hand-off in this owned run may replace it.",
         flags=(*_OWNED, Flag("--reason", "TEXT", "why", required=True)),
         example="gatebook run pause --run-dir runs/2026-11-30 --reason 'out of quota'",
     ),
     "run deliver": Command(
-        stale_is_said(deliver),
+        _refusals_are_recorded(deliver),
         "Copies each ready draft to final_drafts/ under a stable name; the sources stay.",
         flags=_OWNED,
         example="gatebook run deliver --run-dir runs/2026-11-30",
     ),
     "run report": Command(
-        stale_is_said(report),
+        _refusals_are_recorded(report),
         "Writes REPORT.md when every item has a valid result.",
         flags=(*_OWNED, SKILLS),
         example="gatebook run report --run-dir runs/2026-11-30",
     ),
     "run finalize": Command(
-        stale_is_said(finalize),
+        _refusals_are_recorded(finalize),
         "Ends the run: every result valid, plan and owner unchanged, the report written. Removes the marker last.\n"
         "Exit 4 names the first missing piece and keeps the marker.",
         flags=_OWNED,

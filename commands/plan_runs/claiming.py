@@ -174,8 +174,17 @@ class Claiming:
 def claim(run: Run) -> dict[str, Any]:
     """Takes the run for `run.session`, past days recovered first; the document that `run claim` prints.
 
-    Raises `Conflict` (another owner, nothing touched), `Refused` (no approval, malformed or mismatched marker).
+    Raises `Conflict` (another owner, nothing touched), `Refused` (no approval, malformed or mismatched marker);
+    both are recorded as `marker.refused`.
     """
+    try:
+        return _claim(run)
+    except GatebookError as error:
+        refuse_marker(run, error)
+        raise
+
+
+def _claim(run: Run) -> dict[str, Any]:
     from commands.plan_runs.recovery import recover_past
 
     run.require_today()
@@ -185,10 +194,6 @@ def claim(run: Run) -> dict[str, Any]:
     claiming = Claiming(run, documents)
     try:
         done = run.submit(claiming.decide, then=claiming.put_back)
-    except GatebookError as error:
-        claiming.undo()
-        refuse_marker(run, error)
-        raise
     except BaseException:
         claiming.undo()
         raise

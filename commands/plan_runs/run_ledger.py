@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from projections.plan_run import Approval, Claim, State
 
 
+class HeldByAnotherError(Conflict):
+    """A step of somebody who does not hold the run: recorded as `marker.refused` by the command."""
+
+
 class Documents:
     """Plan and snapshot of a run, read once and valid together; `digest` is the plan's."""
 
@@ -293,12 +297,14 @@ def require_owner(
     if found.kind == "foreign" or claim is None:
         assert marker is not None or claim is None
         if marker is not None and marker.session_id != run.session:
-            raise Conflict(f"{run.folder.path}: {holds(marker)}; wait for it or let it be recovered")
+            raise HeldByAnotherError(
+                f"{run.folder.path}: {holds(marker)}; wait for it or let it be recovered"
+            )
         raise Refused(
             f"{run.folder.path}/{markers.MARKER}: is not the claim in the log; it is kept, run `gatebook run claim`"
         )
     if claim.session_id != run.session:
-        raise Conflict(
+        raise HeldByAnotherError(
             f"{run.folder.path}: session {claim.session_id} holds the run since {claim.created_at}; wait for it or let it be recovered"
         )
     if marker is None:
