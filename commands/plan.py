@@ -112,7 +112,31 @@ def record(args: Args, context: Context) -> int:
 
 
 def approve(args: Args, context: Context) -> int:
-    """`plan approve`: parses, records `plan.approved`, then writes every item's decision into plan.json."""
+    """`plan approve`, a refusal because somebody holds the run recorded as `admission.refused`."""
+    from commands.plan_runs.approving import HeldRunError
+
+    try:
+        return _approve(args, context)
+    except HeldRunError:
+        from commands.plan_runs.run_folder import run_folder
+        from commands.plan_runs.run_ledger import find_stream
+        from projections.refusals import record_refusal
+
+        ledger = context.ledger()
+        stream = find_stream(ledger.store.reader(), run_folder(args.run_dir))
+        record_refusal(
+            ledger,
+            context.origin(),
+            type="plan.approved",
+            stream=stream,
+            reason="a plan is approved while a marker is held",
+            refused=b"{}",
+        )
+        raise
+
+
+def _approve(args: Args, context: Context) -> int:
+    """Parses, records `plan.approved`, then writes every item's decision into plan.json."""
     from commands.plan_runs.approving import (
         parse_text,
         prepared_documents,

@@ -60,17 +60,21 @@ def record_plan(run: Run, documents: Documents) -> tuple[int | None, bool]:
     return run.state(run.look()).proposed, False
 
 
+class HeldRunError(Conflict):
+    """An approval while a marker lies on the run: recorded as `admission.refused` by the command."""
+
+
 def refuse_held(run: Run, world: World, state: State) -> None:
-    """Raise `Conflict` while any marker, ours or another tool's, lies on the run."""
+    """Raise `HeldRunError` while any marker, ours or another tool's, lies on the run."""
     found = standing(run, world, state)
     if found.kind in ("held", "foreign"):
         assert found.marker is not None
-        raise Conflict(
+        raise HeldRunError(
             f"{run.folder.path}: session {found.marker.session_id} holds the run since {found.marker.fields['created_at']}; no new approval until it is over"
         )
     if found.kind == "missing":
         assert found.claim is not None
-        raise Conflict(
+        raise HeldRunError(
             f"{run.folder.path}: session {found.claim.session_id} holds the run since {found.claim.created_at}; no new approval until it is over"
         )
 

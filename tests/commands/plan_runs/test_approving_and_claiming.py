@@ -174,6 +174,7 @@ def test_another_session_is_told_who_holds_the_run_and_touches_nothing(house):
         assert load(house.marker())["created_at"] in err
     assert (house.marker().read_bytes(), (house.run / "plan.json").read_bytes()) == (raw, plan)
     assert house.types().count("marker.refused") == 5
+    assert house.types().count("admission.refused") == 1
 
 
 def test_an_approval_belongs_to_its_session_plan_and_turn(house):
