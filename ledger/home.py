@@ -197,8 +197,6 @@ def _git_dirs(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def _tracked(folder: str) -> bool:
-    from ledger.files import write_whole
-
     for tree, git in _git_dirs(folder):
         index = os.path.join(git, "index")
         try:
@@ -216,6 +214,8 @@ def _tracked(folder: str) -> bool:
         if _in_index(tree, folder, index):
             return True
         try:
+            from ledger.files import write_whole
+
             state_dir()
             os.makedirs(os.path.dirname(seen), 0o700, exist_ok=True)
             write_whole(seen, mark)
