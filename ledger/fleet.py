@@ -17,7 +17,7 @@ from ledger.access import ARCHIVE_ID, Ledger, ledger_id_of, make_genesis
 from ledger.errors import GatebookError, Refused, Unavailable, Usage
 from ledger.extension import message_of
 from ledger.files import write_whole
-from ledger.jetstream import NoStream, WrongLast
+from ledger.jetstream import NoStream, Stream, WrongLast
 from ledger.nats_client import Link, parse_location, parse_server
 from ledger.nats_login import find_login
 from ledger.replica import FleetStore
@@ -166,7 +166,10 @@ def create_fleet(
             if store.head().seq:
                 raise store.no_stream() from None
             store.stream.create()
-        store.objects.create()
+        try:
+            Stream(store.link, store.objects.stream).info()
+        except NoStream:
+            store.objects.create()
         store.follow()
         while not store.head().seq:
             event = make_genesis(origin, genesis, now)
