@@ -303,14 +303,14 @@ def test_a_missing_file_is_rendered_again_by_the_next_recording(here):
 
 def test_a_file_that_cannot_be_written_is_said_and_the_record_stands(here, monkeypatch):
     """F102: the event first, then the file."""
-    from ledger import sqlite
+    from ledger import files
 
     def refuse(*_args, **_more):
         raise OSError(28, "No space left on device")
 
     fail("--state", "s.json", "--now", NOON).json()
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite, "write_whole", refuse)
+        patch.setattr(files, "write_whole", refuse)
         done = fail("--state", "s.json", "--now", at(1))
     assert done.code == 0
     assert "the view lags" in done.err
