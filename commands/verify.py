@@ -23,12 +23,12 @@ def jobs_for(events: int, asked: int | None) -> int:
     return min(asked or os.cpu_count() or 1, max(1, events // EVENTS_A_JOB), 64)
 
 
-def unreadable(error: Tampered) -> Report:
-    """The report on a file that could not even be opened."""
+def unreadable(error: Tampered, field: str = "file", expected: str = "a readable ledger") -> Report:
+    """The report on a file that could not even be opened, or (another `field`) that was not what it must be."""
     from ledger.verify import Report, Wrong
 
     report = Report()
-    report.blame(Wrong(error.verdict, error.seq, "file", "a readable ledger", str(error)))
+    report.blame(Wrong(error.verdict, error.seq, field, expected, str(error)))
     return report
 
 
@@ -103,9 +103,14 @@ def run(args: Args, context: Context) -> int:
     """Verify the ledger; exit 3 when anything is not as recorded."""
     promise = "recorded"
     try:
-        report, promise = examine(context.ledger(), args)
+        ledger = context.ledger()
     except Tampered as error:
         report = unreadable(error)
+    else:
+        try:
+            report, promise = examine(ledger, args)
+        except Tampered as error:
+            report = unreadable(error, "checkpoint", "a note that this ledger's history fits")
     if args.json:
         emit(report.as_json())
     else:
