@@ -151,6 +151,7 @@ class State(Struct, omit_defaults=True):
     delivered: bool = False
     rounds: list[Done] = []
     last: str = ""
+    last_seq: int = 0
 
 
 def initial(stream: str) -> State:
@@ -163,7 +164,7 @@ def evolve(state: State, fact: Fact) -> State:
     change = _EVOLVE.get(fact.type)
     if change is not None:
         change(state, fact.data, fact)
-    state.last = fact.type
+    state.last, state.last_seq = fact.type, fact.seq
     return state
 
 
