@@ -515,3 +515,26 @@ def test_killed_at_any_moment_an_approval_and_a_claim_are_whole_or_not_there(hou
     done = house.ok("run", "execute", "--handoff", house.script())
     assert [line["index"] for line in done["executed"]] == [1, 2]
     assert house.types().count("marker.claimed") == 1
+
+
+def test_many_processes_asking_for_the_next_item_hand_off_one(house):
+    house.ready("1,2")
+    racers = [house.start("run", "next", "--run-dir", house.run) for _ in range(6)]
+    ends = [(racer.communicate()[0], racer.returncode) for racer in racers]
+    assert {json.loads(out)["index"] for out, code in ends if code == 0} == {1}
+    assert {code for _, code in ends} <= {0, 4}
+    assert house.types().count("item.handed_off") == 1
+
+
+def test_many_processes_approving_leave_one_plan_that_file_and_log_agree_on(house):
+    texts = ["1", "2", "all", "skip", "1-3", "4,5"]
+    racers = [house.start("plan", "approve", "--run-dir", house.run, "--text", text) for text in texts]
+    codes = [racer.wait() for racer in racers]
+    for racer in racers:
+        racer.communicate()
+    assert 0 in codes
+    assert set(codes) <= {0, 1, 4}
+    from commands.plan_runs import plan_digest
+
+    assert plan_digest(load(house.run / "plan.json")) == house.state().current
+    house.ok("run", "claim")
