@@ -146,8 +146,11 @@ class FleetStore(SQLiteStore):
 
     def _check_behind(self, behind: Behind, *, final: bool) -> None:
         """Raise once the stream's leader, too, has less than this replica: what was acknowledged is lost there."""
-        state = self.stream.info().get("state")
+        info = self.stream.info()
+        state, config = info.get("state"), info.get("config")
         last = state.get("last_seq") if isinstance(state, dict) else None
+        # A server alone has no other that could still know more.
+        final = final or (isinstance(config, dict) and config.get("num_replicas") == 1)
         if isinstance(last, int) and last <= behind.place and final:
             raise Tampered(
                 f"{self.url}: the stream ends at message {last}; this machine's replica has events {behind.seq + 1} to "
