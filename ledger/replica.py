@@ -150,8 +150,8 @@ class FleetStore(SQLiteStore):
         state, config = info.get("state"), info.get("config")
         last = state.get("last_seq") if isinstance(state, dict) else None
         # A server alone has no other that could still know more.
-        final = final or (isinstance(config, dict) and config.get("num_replicas") == 1)
-        if isinstance(last, int) and last <= behind.place and final:
+        alone = isinstance(config, dict) and config.get("num_replicas") == 1
+        if isinstance(last, int) and last <= behind.place and (final or alone):
             raise Tampered(
                 f"{self.url}: the stream ends at message {last}; this machine's replica has events {behind.seq + 1} to "
                 f"{self.reader().head().seq} that were in it and are not any more (verdict truncated): nothing is "
