@@ -157,7 +157,7 @@ def adopt(ledger: Ledger, path: str, origin: Origin) -> dict[str, object]:
 def _adopt_processed(ledger: Ledger, path: str, origin: Origin) -> dict[str, object]:
     from commands.plan_runs.processed import read_processed
     from projections.engine import Proposal, submit
-    from projections.plan_run import ADOPTED, Recorded
+    from projections.plan_run_events import ADOPTED, Recorded
 
     runs = os.path.realpath(os.path.dirname(os.path.abspath(path)))
     entries = read_processed(runs)

@@ -9,194 +9,35 @@ from blake3 import blake3
 from msgspec import Struct, field
 
 from projections.fact import Fact, Law, digest_text
-from projections.result_keys import result_key
+from projections.plan_run_events import (
+    ADOPTED,
+    EVENTS,
+    INTERRUPTED,
+    NOT_APPROVED,
+    PAUSED,
+    SKILL_MISSING,
+    STATUSES,
+    UNHANDED,
+    Approved,
+    Archived,
+    Claimed,
+    Deferred,
+    Finalized,
+    HandedOff,
+    Item,
+    Prepared,
+    Proposed,
+    Recorded,
+    Recovered,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
 KIND = "run"
 FOLD = "run/1"
-STATUSES = ("draft_ready", "submitted", "skipped", "error")
-UNHANDED = ("skill_missing", "sub_router")
-"""The rules by which an item fails before it can be handed off."""
-ADOPTED = "adopted"
-NOT_APPROVED, PAUSED, SKILL_MISSING, INTERRUPTED = "not_approved", "paused", "skill_missing", "interrupted"
-
-
-class Item(Struct, frozen=True, forbid_unknown_fields=True):
-    """One item of a plan: what the rules read of it. Ids as text."""
-
-    index: int
-    bucket: str
-    course_id: str
-    assignment_id: str
-    skill: str
-
-    @property
-    def key(self) -> str:
-        """The item's result key."""
-        return result_key(self.course_id, self.assignment_id)
-
-
-class Proposed(Struct, frozen=True, forbid_unknown_fields=True):
-    """A plan stands in the run's folder; content: the plan as given. `runs`: BLAKE3 of the runs folder's real path."""
-
-    runs: str
-    digest: str
-    snapshot: str
-    items: tuple[Item, ...]
-
-
-class Approved(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A person's words decided every item; content: the words. `text_digest` is BLAKE3 of nonce and words."""
-
-    session_id: str
-    decisions: dict[str, str]
-    digest_before: str
-    digest_after: str
-    nonce: str
-    text_digest: str
-    expires_at: str = ""
-    principal: str = ""
-    signature: str = ""
-
-
-class Claimed(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One session holds the run; content: the path of the runs folder. `adopted`: another tool had made its marker."""
-
-    session_id: str
-    plan_digest: str
-    created_at: str
-    nonce: str
-    adopted: bool = False
-
-
-class Resumed(Struct, frozen=True, forbid_unknown_fields=True):
-    """The owner came back; results must be prepared again before anything else."""
-
-    session_id: str
-    nonce: str
-
-
-class Prepared(Struct, frozen=True, forbid_unknown_fields=True):
-    """The approved slots are empty of older results; `keys` in plan order."""
-
-    session_id: str
-    nonce: str
-    prepared_at: str
-    archived: int
-    keys: tuple[str, ...]
-
-
-class Recovered(Struct, frozen=True, forbid_unknown_fields=True):
-    """A past day's marker (BLAKE3 of its bytes in `marker`) was closed: each item is kept or deferred to the next run."""
-
-    marker: str
-    session_id: str
-    nonce: str
-    plan_digest: str
-    kept: dict[str, str]
-    deferred: tuple[str, ...]
-    entries: dict[str, str]
-
-
-class Released(Struct, frozen=True, forbid_unknown_fields=True):
-    """The owner let the finished run go."""
-
-    session_id: str
-    nonce: str
-
-
-class HandedOff(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An item goes to its skill. `slot` is BLAKE3 of a result that stood in the slot before; it is no result of this hand-off."""
-
-    index: int
-    key: str
-    skill: str
-    nonce: str
-    attempt: int
-    slot: str = ""
-    receipt_id: str = ""
-
-
-class Deferred(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An item was not run, or its hand-off was interrupted (then `result` and `entry` are empty). Digests are BLAKE3."""
-
-    index: int
-    key: str
-    nonce: str
-    reason: str
-    result: str = ""
-    entry: str = ""
-    entry_before: str = ""
-    kept: bool = False
-
-
-class Archived(Struct, frozen=True, forbid_unknown_fields=True):
-    """A result of an earlier run was moved out of an approved slot, to `result-history/<name>`."""
-
-    key: str
-    name: str
-    result: str
-    nonce: str
-
-
-class Recorded(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A canonical result; content: its bytes. `entry`/`entry_before`: BLAKE3 of the key's text in `_processed.json`."""
-
-    index: int
-    key: str
-    nonce: str
-    status: str
-    result: str
-    entry: str
-    entry_before: str = ""
-    reason_code: str = ""
-    rule: str = ""
-    draft: str = ""
-    verification: str = ""
-    receipt_id: str = ""
-
-
-class Reported(Struct, frozen=True, forbid_unknown_fields=True):
-    """REPORT.md was written; content: its text."""
-
-    report: str
-
-
-class Delivered(Struct, frozen=True, forbid_unknown_fields=True):
-    """Drafts were copied to `final_drafts/`: key -> BLAKE3."""
-
-    drafts: dict[str, str]
-
-
-class Finalized(Struct, frozen=True, forbid_unknown_fields=True):
-    """Every item has a valid result and the report stands."""
-
-    session_id: str
-    nonce: str
-    plan_digest: str
-    report: str
-    statuses: dict[str, int]
-
-
-EVENTS = {
-    "plan.proposed": Proposed,
-    "plan.approved": Approved,
-    "marker.claimed": Claimed,
-    "marker.resumed": Resumed,
-    "marker.prepared": Prepared,
-    "marker.recovered": Recovered,
-    "marker.released": Released,
-    "item.handed_off": HandedOff,
-    "item.deferred": Deferred,
-    "result.archived": Archived,
-    "result.recorded": Recorded,
-    "run.reported": Reported,
-    "run.delivered": Delivered,
-    "run.finalized": Finalized,
-}
+__all__ = ["EVENTS", "FOLD", "KIND", "State", "admit", "evolve", "initial"]
 
 
 class Approval(Struct):
@@ -790,183 +631,10 @@ _ADMIT = {
 }
 
 
-VIEWS = {
-    "plans": {
-        "date": str,
-        "digest": str,
-        "proposed_seq": int,
-        "approved_seq": int,
-        "approved_in": str,
-        "approval_used": int,
-    },
-    "plan_items": {
-        "item": int,
-        "bucket": str,
-        "course_id": str,
-        "assignment_id": str,
-        "skill": str,
-        "decision": str,
-        "result_key": str,
-        "attempts": int,
-    },
-    "markers": {
-        "session_id": str,
-        "claimed_seq": int,
-        "created_at": str,
-        "plan_digest": str,
-        "prepared_at": str,
-        "archived": int,
-    },
-    "results": {
-        "result_key": str,
-        "status": str,
-        "reason_code": str,
-        "digest": str,
-        "recorded_seq": int,
-        "recorded_at": str,
-        "paused": int,
-        "kept": int,
-    },
-    "runs": {
-        "date": str,
-        "state": str,
-        "items": int,
-        "approved": int,
-        "results": int,
-        "open_item": str,
-        "reported_seq": int,
-        "delivered_seq": int,
-        "finalized_seq": int,
-    },
-}
+def __getattr__(name: str) -> Any:
+    """VIEWS, rows and STATES are loaded when a view is made: no step of a run needs them."""
+    if name in ("VIEWS", "STATES", "rows"):
+        from projections import plan_run_views
 
-
-def _date(stream: str) -> str:
-    return stream.partition("-")[2]
-
-
-def _phase(state: State) -> str:
-    """Where the run stands, in one word."""
-    if state.claim is not None:
-        return "prepared" if state.claim.is_ready else "claimed"
-    if state.finalized:
-        return "finalized"
-    if state.recovered is not None:
-        return "recovered"
-    if state.approval is not None and not state.approval.used:
-        return "approved"
-    return "proposed" if state.proposed else "empty"
-
-
-def show_plan(stream: str, state: State) -> dict[str, object]:
-    """The current plan as `state plan` prints it."""
-    approval = state.approval
-    return {
-        "date": _date(stream),
-        "digest": state.current,
-        "proposed_seq": state.proposed,
-        "approved_seq": None if approval is None else approval.seq,
-        "approved_in": None if approval is None else approval.session_id,
-        "approval_used": None if approval is None else approval.used,
-        "items": [
-            {
-                "index": item.index,
-                "bucket": item.bucket,
-                "course_id": item.course_id,
-                "assignment_id": item.assignment_id,
-                "skill": item.skill,
-                "decision": state.decision(item) or None,
-                "result_key": item.key,
-            }
-            for item in state.items
-        ],
-    }
-
-
-def show_marker(_stream: str, state: State) -> dict[str, object] | None:
-    """Who holds the run; None when nobody does."""
-    claim = state.claim
-    if claim is None:
-        return None
-    return {
-        "session_id": claim.session_id,
-        "claimed_seq": claim.seq,
-        "created_at": claim.created_at,
-        "plan_digest": claim.digest,
-        "prepared_at": claim.prepared_at or None,
-        "archived": claim.archived,
-        "prepared_approved_result_keys": claim.keys,
-        "needs_preparation": not claim.is_ready,
-        "open_hand_off": None if state.open is None else state.open.key,
-    }
-
-
-def show_results(_stream: str, state: State) -> dict[str, object] | None:
-    """What counts as each item's result; None before there is one."""
-    return {row["result_key"]: row for row in _result_rows(state)} if state.results else None  # type: ignore[misc]
-
-
-def show_run(stream: str, state: State) -> dict[str, object]:
-    """Where the run stands."""
-    return {
-        "date": _date(stream),
-        "state": _phase(state),
-        "items": len(state.items),
-        "approved": len(state.approved_keys()),
-        "results": len(state.results),
-        "open_item": None if state.open is None else state.open.key,
-        "reported_seq": state.reported or None,
-        "delivered_seq": state.delivered or None,
-        "finalized_seq": state.finalized or None,
-    }
-
-
-STATES = {"plan": show_plan, "marker": show_marker, "results": show_results, "runs": show_run}
-
-
-def _result_rows(state: State) -> list[dict[str, object]]:
-    from ledger.clock import format_us
-
-    return [
-        {
-            "result_key": key,
-            "status": held.status,
-            "reason_code": held.reason_code or None,
-            "digest": held.digest,
-            "recorded_seq": held.seq,
-            "recorded_at": format_us(held.clock),
-            "paused": held.paused,
-            "kept": held.kept,
-        }
-        for key, held in state.results.items()
-    ]
-
-
-def rows(stream: str, state: State) -> dict[str, list[dict[str, object]]]:
-    """The rows of the views' tables."""
-    plan = show_plan(stream, state)
-    del plan["items"]
-    marker = show_marker(stream, state)
-    if marker is not None:
-        for name in ("prepared_approved_result_keys", "needs_preparation", "open_hand_off"):
-            del marker[name]
-    items: list[dict[str, object]] = [
-        {
-            "item": item.index,
-            "bucket": item.bucket,
-            "course_id": item.course_id,
-            "assignment_id": item.assignment_id,
-            "skill": item.skill,
-            "decision": state.decision(item) or None,
-            "result_key": item.key,
-            "attempts": state.attempts.get(item.key, 0),
-        }
-        for item in state.items
-    ]
-    return {
-        "plans": [plan],
-        "plan_items": items,
-        "markers": [] if marker is None else [marker],
-        "results": _result_rows(state),
-        "runs": [show_run(stream, state)],
-    }
+        return getattr(plan_run_views, name)
+    raise AttributeError(name)

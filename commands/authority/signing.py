@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ledger.access import Ledger
     from ledger.event import Origin
     from projections.ledger_stream import Policy
-    from projections.plan_run import Approved
+    from projections.plan_run_events import Approved
 
 STATEMENT_HOURS = 24
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from commands.plan_runs.routes import Resolver
     from commands.plan_runs.skills import SkillFolder
     from projections.engine import Proposal, World
-    from projections.plan_run import Approved, State
+    from projections.plan_run import State
+    from projections.plan_run_events import Approved
 
 STATEMENT_HOURS = 24
 
@@ -85,7 +86,7 @@ def approved(
     """The data of `plan.approved`, unsigned."""
     from blake3 import blake3
 
-    from projections.plan_run import Approved
+    from projections.plan_run_events import Approved
 
     after = plans.plan_digest(apply_approval_to_plan(documents.plan, approval))
     return Approved(

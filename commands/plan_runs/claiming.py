@@ -50,7 +50,7 @@ class Claiming:
             assert found.claim is not None
             self._refuse_digest(found, state)
             self.outcome, self.nonce = "resumed", found.claim.nonce
-            from projections.plan_run import Resumed
+            from projections.plan_run_events import Resumed
 
             return [
                 Proposal(
@@ -70,7 +70,7 @@ class Claiming:
         else:
             self._make_file(found, created_at)
         self.outcome = "resumed" if adopted else "created"
-        from projections.plan_run import Claimed
+        from projections.plan_run_events import Claimed
 
         data = Claimed(self.run.session, self.documents.digest, created_at, self.nonce, adopted)
         return [

@@ -65,7 +65,7 @@ def report(run: Run, skills: SkillFolder) -> dict[str, Any]:
     from blake3 import blake3
 
     from projections.engine import Proposal
-    from projections.plan_run import Reported
+    from projections.plan_run_events import Reported
 
     defer_unapproved(run)
     accept_open(run, missing_is="waiting")
@@ -101,7 +101,7 @@ def report(run: Run, skills: SkillFolder) -> dict[str, Any]:
 def deliver(run: Run) -> dict[str, Any]:
     """Copies each ready draft to `final_drafts/` under a stable name, with a README; the sources stay."""
     from projections.engine import Proposal
-    from projections.plan_run import Delivered
+    from projections.plan_run_events import Delivered
 
     accept_open(run, missing_is="waiting")
     copies: list[tuple[str, str, str]] = []
@@ -149,7 +149,7 @@ def finalize(run: Run) -> dict[str, Any]:
     `Refused`, the marker kept, names the first missing piece. Called again after a crash it removes what was left.
     """
     from projections.engine import Proposal
-    from projections.plan_run import Finalized, Released
+    from projections.plan_run_events import Finalized, Released
 
     left = _already_over(run)
     if left is not None:

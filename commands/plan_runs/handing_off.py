@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from commands.plan_runs.routes import Resolver
     from commands.plan_runs.skills import SkillFolder
     from projections.engine import Proposal, World
-    from projections.plan_run import Claim, Item, State
+    from projections.plan_run import Claim, State
+    from projections.plan_run_events import Item
 
 
 class Dispatch:
@@ -196,7 +197,7 @@ def _error(why: str) -> dict[str, Any]:
 
 def _interrupted(stream: str, claim: Claim, item: Item) -> Proposal:
     from projections.engine import Proposal
-    from projections.plan_run import INTERRUPTED, Deferred
+    from projections.plan_run_events import INTERRUPTED, Deferred
 
     return Proposal(
         stream, "item.deferred", Deferred(item.index, item.key, claim.nonce, INTERRUPTED), causation=claim.seq
@@ -272,7 +273,7 @@ def _handed_off(
     from commands.plan_runs.preparation import file_digest
     from commands.plan_runs.rooted import kind_of
     from projections.engine import Proposal
-    from projections.plan_run import HandedOff
+    from projections.plan_run_events import HandedOff
 
     make_folder(run.folder.path, item.key)
     slot = ""
@@ -292,7 +293,7 @@ def _failed(
     run: Run, state: State, claim: Claim, item: Item, stream: str, shared: Shared, why: str
 ) -> list[Proposal]:
     """The `error` result of an item that cannot be handed off; with a missing skill the rest is deferred."""
-    from projections.plan_run import SKILL_MISSING
+    from projections.plan_run_events import SKILL_MISSING
 
     rule = why.partition(":")[0]
     found = write_canonical(run.folder.path, item.key, _error(why))
@@ -338,7 +339,7 @@ def next_step(dispatch: Dispatch) -> dict[str, Any]:
 
 def pause(run: Run, reason: str) -> dict[str, Any]:
     """`run pause`: the items that remain get deferred results, which a later hand-off in this owned run may replace."""
-    from projections.plan_run import PAUSED
+    from projections.plan_run_events import PAUSED
 
     accept_open(run, missing_is="waiting")
     shared: Shared | None = None

@@ -87,7 +87,7 @@ class Preparing:
     def decide(self, world: World) -> list[Proposal]:
         """The events of this preparation: what is archived, then `marker.prepared`; none when it stands already."""
         from projections.engine import Proposal
-        from projections.plan_run import Archived, Prepared
+        from projections.plan_run_events import Archived, Prepared
 
         run_dir = self.run.folder.path
         documents = read_documents(self.run.folder)

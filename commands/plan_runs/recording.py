@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from projections.engine import Proposal, World
-    from projections.plan_run import Claim, Item, State
+    from projections.plan_run import Claim, State
+    from projections.plan_run_events import Item
 
 NOT_APPROVED_NOTES = "not approved this run"
 
@@ -204,7 +205,7 @@ def recorded(
 ) -> Proposal:
     """`result.recorded` for a canonical result, its entry put into the shared text."""
     from projections.engine import Proposal
-    from projections.plan_run import Recorded
+    from projections.plan_run_events import Recorded
 
     value = found.value
     after, before = shared.put(item.key, value)
@@ -238,7 +239,7 @@ def deferred(
 ) -> Proposal:
     """`item.deferred` with the result that stands for the item."""
     from projections.engine import Proposal
-    from projections.plan_run import Deferred
+    from projections.plan_run_events import Deferred
 
     after, before = ("", "") if kept else shared.put(item.key, found.value)
     data = Deferred(item.index, item.key, claim.nonce, reason, found.digest, after, before, kept)
@@ -252,7 +253,7 @@ def deferral(notes: str) -> dict[str, Any]:
 
 def defer_unapproved(run: Run) -> None:
     """Each item that was not approved has a valid result afterwards: its own, kept, or the deferral (contract: Hand-off)."""
-    from projections.plan_run import NOT_APPROVED
+    from projections.plan_run_events import NOT_APPROVED
 
     shared: Shared | None = None
 

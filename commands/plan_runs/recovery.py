@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from commands.context import Context
     from projections.engine import Proposal, World
-    from projections.plan_run import Item, Recovered, State
+    from projections.plan_run import State
+    from projections.plan_run_events import Item, Recovered
 
 NOTES = "the run of this day was not finished; recovered, not run"
 
@@ -111,7 +112,7 @@ class Recovery:
     ) -> Recovered:
         from blake3 import blake3
 
-        from projections.plan_run import Recovered
+        from projections.plan_run_events import Recovered
 
         run = self.run
         kept: dict[str, str] = {}

@@ -165,7 +165,7 @@ def proposed(documents: Documents, folder: RunFolder) -> Any:
     from blake3 import blake3
 
     from ledger.canonical import encode
-    from projections.plan_run import Item, Proposed
+    from projections.plan_run_events import Item, Proposed
 
     identities: list[object] = [
         [str(each["course_id"]), str(each["assignment_id"]), each["skill"]] for each in documents.snapshot

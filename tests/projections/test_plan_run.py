@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projections import plan_run as p
+from projections import plan_run_events as e
 from projections.approval_grammar import AnySkill, parse_approval
 from projections.fact import Fact, Law, Unlawful
 from projections.ledger_stream import State as LedgerState
@@ -15,7 +16,7 @@ from projections.receipt import State as ReceiptState
 D = [str(digit) * 64 for digit in range(10)]
 NONCES = [f"{number:032x}" for number in range(4)]
 ITEMS = tuple(
-    p.Item(place, "urgent" if place == 1 else "soon", "1", str(place), "canvas-a") for place in (1, 2, 3)
+    e.Item(place, "urgent" if place == 1 else "soon", "1", str(place), "canvas-a") for place in (1, 2, 3)
 )
 KEYS = [item.key for item in ITEMS]
 
@@ -66,36 +67,36 @@ def approval(text, *, before, after=D[2], session="s1", nonce=NONCES[0], decisio
     plan = {"items": [{"index": item.index, "bucket": item.bucket} for item in ITEMS]}
     decided = parse_approval(text, plan, skills=AnySkill())["decisions"] if decisions is None else decisions
     digest = blake3(nonce.encode() + text.encode()).hexdigest()
-    return p.Approved(session, decided, before, after, nonce, digest)
+    return e.Approved(session, decided, before, after, nonce, digest)
 
 
 def approved(text="1,3"):
     log = Log()
-    log.must("plan.proposed", p.Proposed(D[0], D[1], D[0], ITEMS))
+    log.must("plan.proposed", e.Proposed(D[0], D[1], D[0], ITEMS))
     log.must("plan.approved", approval(text, before=D[1]), text.encode())
     return log
 
 
 def prepared(text="1,3"):
     log = approved(text)
-    log.must("marker.claimed", p.Claimed("s1", D[2], "2026-11-30T10:00:00Z", NONCES[1]))
+    log.must("marker.claimed", e.Claimed("s1", D[2], "2026-11-30T10:00:00Z", NONCES[1]))
     log.must(
         "marker.prepared",
-        p.Prepared("s1", NONCES[1], "2026-11-30T10:00:01Z", 0, tuple(log.state.approved_keys())),
+        e.Prepared("s1", NONCES[1], "2026-11-30T10:00:01Z", 0, tuple(log.state.approved_keys())),
     )
     return log
 
 
 def handed(place, attempt=1, nonce=NONCES[1]):
-    return p.HandedOff(place, KEYS[place - 1], "canvas-a", nonce, attempt)
+    return e.HandedOff(place, KEYS[place - 1], "canvas-a", nonce, attempt)
 
 
 def recorded(place, status="draft_ready", result=D[3], nonce=NONCES[1], **more):
-    return p.Recorded(place, KEYS[place - 1], nonce, status, result, D[4], **more)
+    return e.Recorded(place, KEYS[place - 1], nonce, status, result, D[4], **more)
 
 
 def not_approved(place, nonce=NONCES[1]):
-    return p.Deferred(place, KEYS[place - 1], nonce, p.NOT_APPROVED, D[5], D[6])
+    return e.Deferred(place, KEYS[place - 1], nonce, e.NOT_APPROVED, D[5], D[6])
 
 
 def test_a_run_goes_from_plan_to_release():
@@ -108,12 +109,12 @@ def test_a_run_goes_from_plan_to_release():
         ("result.recorded", recorded(3, "error")),
     ):
         log.must(*step)
-    log.must("run.reported", p.Reported(D[7]))
+    log.must("run.reported", e.Reported(D[7]))
     counts = {"draft_ready": 1, "skipped": 1, "error": 1}
-    assert not log.try_("run.finalized", p.Finalized("s1", NONCES[1], D[2], D[7], {**counts, "error": 2}))
-    log.must("run.finalized", p.Finalized("s1", NONCES[1], D[2], D[7], counts))
-    log.must("marker.released", p.Released("s1", NONCES[1]))
-    assert not log.try_("marker.claimed", p.Claimed("s1", D[2], "2026-11-30T11:00:00Z", NONCES[2]))
+    assert not log.try_("run.finalized", e.Finalized("s1", NONCES[1], D[2], D[7], {**counts, "error": 2}))
+    log.must("run.finalized", e.Finalized("s1", NONCES[1], D[2], D[7], counts))
+    log.must("marker.released", e.Released("s1", NONCES[1]))
+    assert not log.try_("marker.claimed", e.Claimed("s1", D[2], "2026-11-30T11:00:00Z", NONCES[2]))
 
 
 @pytest.mark.parametrize(
@@ -125,13 +126,13 @@ def test_a_run_goes_from_plan_to_release():
 )  # fmt: skip
 def test_an_approval_that_does_not_follow_from_its_words_is_unlawful(text, change):
     log = Log()
-    log.must("plan.proposed", p.Proposed(D[0], D[1], D[0], ITEMS))
+    log.must("plan.proposed", e.Proposed(D[0], D[1], D[0], ITEMS))
     assert not log.try_("plan.approved", approval(text, **{"before": D[1], **change}), text.encode())
 
 
 def test_words_that_differ_from_their_digest_or_are_missing_are_unlawful_and_redacted_ones_are_counted():
     log = Log()
-    log.must("plan.proposed", p.Proposed(D[0], D[1], D[0], ITEMS))
+    log.must("plan.proposed", e.Proposed(D[0], D[1], D[0], ITEMS))
     data = approval("1", before=D[1])
     assert not log.try_("plan.approved", data, b"1 ")
     assert not log.try_("plan.approved", data, None)
@@ -153,18 +154,18 @@ def test_words_that_differ_from_their_digest_or_are_missing_are_unlawful_and_red
 
 def test_while_a_marker_is_held_nothing_is_proposed_or_approved():
     log = prepared()
-    assert not log.try_("plan.proposed", p.Proposed(D[0], D[8], D[0], ITEMS))
+    assert not log.try_("plan.proposed", e.Proposed(D[0], D[8], D[0], ITEMS))
     assert not log.try_("plan.approved", approval("2", before=D[2], nonce=NONCES[3]), b"2")
-    assert not log.try_("marker.claimed", p.Claimed("s1", D[2], "2026-11-30T11:00:00Z", NONCES[2]))
+    assert not log.try_("marker.claimed", e.Claimed("s1", D[2], "2026-11-30T11:00:00Z", NONCES[2]))
 
 
 def test_a_resumed_claim_prepares_again_before_anything_else():
     log = prepared()
-    log.must("marker.resumed", p.Resumed("s1", NONCES[1]))
+    log.must("marker.resumed", e.Resumed("s1", NONCES[1]))
     assert not log.try_("item.handed_off", handed(1))
     log.must(
         "marker.prepared",
-        p.Prepared("s1", NONCES[1], "2026-11-30T10:00:01Z", 0, tuple(log.state.approved_keys())),
+        e.Prepared("s1", NONCES[1], "2026-11-30T10:00:01Z", 0, tuple(log.state.approved_keys())),
     )
     log.must("item.handed_off", handed(1))
 
@@ -172,21 +173,21 @@ def test_a_resumed_claim_prepares_again_before_anything_else():
 def test_a_new_plan_voids_its_approval_and_a_claim_needs_the_session_and_digest_of_it():
     log = approved()
     for session, digest in (("s2", D[2]), ("s1", D[1])):
-        assert not log.try_("marker.claimed", p.Claimed(session, digest, "2026-11-30T10:00:00Z", NONCES[1]))
-    log.must("plan.proposed", p.Proposed(D[0], D[8], D[0], ITEMS))
-    assert not log.try_("marker.claimed", p.Claimed("s1", D[2], "2026-11-30T10:00:00Z", NONCES[1]))
-    assert not log.try_("plan.proposed", p.Proposed(D[9], D[7], D[0], ITEMS))
+        assert not log.try_("marker.claimed", e.Claimed(session, digest, "2026-11-30T10:00:00Z", NONCES[1]))
+    log.must("plan.proposed", e.Proposed(D[0], D[8], D[0], ITEMS))
+    assert not log.try_("marker.claimed", e.Claimed("s1", D[2], "2026-11-30T10:00:00Z", NONCES[1]))
+    assert not log.try_("plan.proposed", e.Proposed(D[9], D[7], D[0], ITEMS))
 
 
 def test_a_restore_voids_approvals_and_claims():
     log = approved()
     log.law.void_before = log.seq + 1
-    assert not log.try_("marker.claimed", p.Claimed("s1", D[2], "2026-11-30T10:00:00Z", NONCES[1]))
+    assert not log.try_("marker.claimed", e.Claimed("s1", D[2], "2026-11-30T10:00:00Z", NONCES[1]))
     log = prepared()
     log.law.void_before = log.seq + 1
     assert not log.try_("item.handed_off", handed(1))
     log.must("plan.approved", approval("2", before=D[2], after=D[8], nonce=NONCES[3]), b"2")
-    log.must("marker.claimed", p.Claimed("s1", D[8], "2026-11-30T10:00:00Z", NONCES[2]))
+    log.must("marker.claimed", e.Claimed("s1", D[8], "2026-11-30T10:00:00Z", NONCES[2]))
 
 
 def test_a_recovered_claim_is_fenced_out():
@@ -194,14 +195,14 @@ def test_a_recovered_claim_is_fenced_out():
     log.must("item.handed_off", handed(1))
     entries = dict.fromkeys(KEYS, D[4])
     assert not log.try_(
-        "marker.recovered", p.Recovered(D[7], "s1", NONCES[1], D[2], {}, tuple(KEYS[:2]), entries)
+        "marker.recovered", e.Recovered(D[7], "s1", NONCES[1], D[2], {}, tuple(KEYS[:2]), entries)
     )
-    log.must("marker.recovered", p.Recovered(D[7], "s1", NONCES[1], D[2], {}, tuple(KEYS), entries))
+    log.must("marker.recovered", e.Recovered(D[7], "s1", NONCES[1], D[2], {}, tuple(KEYS), entries))
     assert not log.try_("result.recorded", recorded(1))
     assert not log.try_(
-        "marker.recovered", p.Recovered(D[7], "s1", NONCES[1], D[2], {}, tuple(KEYS), entries)
+        "marker.recovered", e.Recovered(D[7], "s1", NONCES[1], D[2], {}, tuple(KEYS), entries)
     )
-    assert not log.try_("marker.claimed", p.Claimed("s1", D[2], "2026-11-30T10:00:00Z", NONCES[2]))
+    assert not log.try_("marker.claimed", e.Claimed("s1", D[2], "2026-11-30T10:00:00Z", NONCES[2]))
 
 
 def test_a_submission_without_its_consumption_is_unlawful():
@@ -215,16 +216,16 @@ nonces = st.sampled_from(NONCES)
 places = st.sampled_from([1, 2, 3])
 digests = st.sampled_from(D)
 moves = st.one_of(
-    st.tuples(st.just("plan.proposed"), st.builds(p.Proposed, st.just(D[0]), digests, st.just(D[0]), st.just(ITEMS)), st.none()),
+    st.tuples(st.just("plan.proposed"), st.builds(e.Proposed, st.just(D[0]), digests, st.just(D[0]), st.just(ITEMS)), st.none()),
     st.tuples(st.just("plan.approved"), st.builds(lambda before, after, nonce, session: approval("1,3", before=before, after=after, nonce=nonce, session=session), digests, digests, nonces, st.sampled_from(["s1", "s2"])), st.just(b"1,3")),
-    st.tuples(st.just("marker.claimed"), st.builds(p.Claimed, st.sampled_from(["s1", "s2"]), digests, st.just("2026-11-30T10:00:00Z"), nonces), st.none()),
-    st.tuples(st.just("marker.resumed"), st.builds(p.Resumed, st.sampled_from(["s1", "s2"]), nonces), st.none()),
-    st.tuples(st.just("marker.prepared"), st.builds(p.Prepared, st.sampled_from(["s1", "s2"]), nonces, st.just("t"), st.just(0), st.sampled_from([(KEYS[0], KEYS[2]), ()])), st.none()),
+    st.tuples(st.just("marker.claimed"), st.builds(e.Claimed, st.sampled_from(["s1", "s2"]), digests, st.just("2026-11-30T10:00:00Z"), nonces), st.none()),
+    st.tuples(st.just("marker.resumed"), st.builds(e.Resumed, st.sampled_from(["s1", "s2"]), nonces), st.none()),
+    st.tuples(st.just("marker.prepared"), st.builds(e.Prepared, st.sampled_from(["s1", "s2"]), nonces, st.just("t"), st.just(0), st.sampled_from([(KEYS[0], KEYS[2]), ()])), st.none()),
     st.tuples(st.just("item.handed_off"), st.builds(handed, places, st.sampled_from([1, 2]), nonces), st.none()),
-    st.tuples(st.just("item.deferred"), st.builds(lambda place, nonce, reason: p.Deferred(place, KEYS[place - 1], nonce, reason, "" if reason == p.INTERRUPTED else D[5], "" if reason == p.INTERRUPTED else D[6]), places, nonces, st.sampled_from([p.NOT_APPROVED, p.PAUSED, p.SKILL_MISSING, p.INTERRUPTED])), st.none()),
-    st.tuples(st.just("result.recorded"), st.builds(recorded, places, st.sampled_from(p.STATUSES), digests, nonces), st.none()),
-    st.tuples(st.just("run.reported"), st.builds(p.Reported, digests), st.none()),
-    st.tuples(st.just("marker.released"), st.builds(p.Released, st.sampled_from(["s1", "s2"]), nonces), st.none()),
+    st.tuples(st.just("item.deferred"), st.builds(lambda place, nonce, reason: e.Deferred(place, KEYS[place - 1], nonce, reason, "" if reason == e.INTERRUPTED else D[5], "" if reason == e.INTERRUPTED else D[6]), places, nonces, st.sampled_from([e.NOT_APPROVED, e.PAUSED, e.SKILL_MISSING, e.INTERRUPTED])), st.none()),
+    st.tuples(st.just("result.recorded"), st.builds(recorded, places, st.sampled_from(e.STATUSES), digests, nonces), st.none()),
+    st.tuples(st.just("run.reported"), st.builds(e.Reported, digests), st.none()),
+    st.tuples(st.just("marker.released"), st.builds(e.Released, st.sampled_from(["s1", "s2"]), nonces), st.none()),
 )  # fmt: skip
 
 
@@ -255,7 +256,7 @@ def test_no_order_of_attempts_breaks_the_promises(start, attempts):
             assert open_one == data.key, "a result only after its hand-off"
             open_one = None
             ran.add(data.key)
-        if name == "item.deferred" and data.reason == p.INTERRUPTED:
+        if name == "item.deferred" and data.reason == e.INTERRUPTED:
             assert open_one == data.key
             open_one = None
         if name == "run.reported":
