@@ -31,7 +31,7 @@ def _text(value: str) -> str:
 
 
 def _word(value: str) -> str:
-    if not value or len(value.split()) != 1:
+    if len(value.split()) > 1:
         raise ValueError("one word")
     return value
 
@@ -48,9 +48,9 @@ def _count(value: str) -> int:
     return int(value)
 
 
-def _threshold(value: str) -> int:
-    if not value.isascii() or not value.isdigit() or len(value) > 9:
-        raise ValueError("a whole number of bytes or tokens, 0 to 999999999")
+def _percentage(value: str) -> int:
+    if not value.isascii() or not value.isdigit() or int(value[:4]) > 100:
+        raise ValueError("a whole number from 0 to 100")
     return int(value)
 
 
@@ -98,7 +98,7 @@ _SHARED: dict[str, Callable[[str], object]] = {
     "review_style": _text,
     "skip_quality_polish": _switch,
     "adversarial_gate_skip_paths": _list,
-    "context_persist_threshold": _threshold,
+    "context_persist_threshold": _percentage,
 }
 _USER_ONLY: dict[str, Callable[[str], object]] = {
     "trusted_filters": _list,
@@ -117,7 +117,7 @@ class Config:
         self.judgment_model = ""
         self.cheap_model = ""
         self.executor_model = ""
-        self.soft_limit_plan = 5
+        self.soft_limit_plan = 3
         self.soft_limit_exec = 3
         self.auto_commit = False
         self.commit_message_prefix = "feat"
@@ -128,7 +128,7 @@ class Config:
         self.review_style = ""
         self.skip_quality_polish = False
         self.adversarial_gate_skip_paths = list(DEFAULT_SKIP_PATHS)
-        self.context_persist_threshold = 0
+        self.context_persist_threshold = 70
         self.trusted_filters: list[str] = []
         self.lint_command = ""
         self.build_check_command = ""
@@ -200,8 +200,8 @@ def parse_config(text: str) -> list[tuple[int, str, str]]:
         if not colon or not _is_key(key):
             continue
         value = value.strip()
-        if value == "|" or not value:
-            block, end = _block(lines, i, bullets=not value)
+        if value in ("|", "") or value.startswith("#"):
+            block, end = _block(lines, i, bullets=value != "|")
             found.append((i, key, block))
             i = end
         else:
@@ -220,8 +220,14 @@ def _is_key(key: str) -> bool:
 
 
 def _unquote(value: str) -> str:
-    if value[0] in "\"'" and value.find(value[0], 1) == len(value) - 1:
-        return value[1:-1]
+    """A value without its quotes and without a `#` comment after it."""
+    if value[0] in "\"'":
+        end = value.find(value[0], 1)
+        after = value[end + 1 :].strip() if end > 0 else "no end"
+        if not after or after.startswith("#"):
+            return value[1:end]
+    if value.startswith("#"):
+        return ""
     return value.split(" #", maxsplit=1)[0].rstrip()
 
 

@@ -68,7 +68,12 @@ def _round_report(args: Args, context: Context) -> int:
 
     said = f"{role}: {judgement.reason or judgement.verdict or 'valid'}"
     sys.stderr.write(f"gatebook: {live_line(writer, said)}\n")
-    emit({**held(writer, context), **judgement.document()})
+    document = {**held(writer, context), **judgement.document()}
+    if judgement.valid and role == "executor":
+        from commands.sessions.context_persist import persist_due
+
+        document["persist_context"] = persist_due(writer.config.context_persist_threshold)
+    emit(document)
     if judgement.valid:
         return 0
     return 4 if writer.state().phase == "failed" else 1

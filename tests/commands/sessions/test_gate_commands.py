@@ -123,7 +123,7 @@ def test_without_a_file_the_defaults_hold(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "line",
-    ["auto_commit: yes", "soft_limit_exec: 0", "soft_limit_exec: 1e3", "reviewer: gpt", "context_persist_threshold: -1",
+    ["auto_commit: yes", "soft_limit_exec: 0", "soft_limit_exec: 1e3", "reviewer: gpt", "context_persist_threshold: -1", "context_persist_threshold: 101",
      "executor_model: two words", 'adversarial_gate_skip_paths: ["a"', "soft_limit_exec: " + "9" * 5000],
 )  # fmt: skip
 def test_a_bad_value_is_an_error_that_names_its_line(tmp_path, monkeypatch, line):
@@ -138,6 +138,20 @@ def test_a_bad_value_is_an_error_that_names_its_line(tmp_path, monkeypatch, line
 def test_the_executors_model(tmp_path, monkeypatch, executor, judgment, model):
     lines = [f"{k}: {v}" for k, v in (("executor_model", executor), ("judgment_model", judgment)) if v]
     assert _load(tmp_path, monkeypatch, "\n".join(lines)).model == model
+
+
+def test_the_older_tools_own_template_is_understood(tmp_path, monkeypatch):
+    text = (
+        'reviewer: claude                # shared key\nreviewer_model: ""   # unset\nexecutor_model: inherit # falls through\n'
+        'commit_message_prefix: "fix # 1"  # quoted\ndocs_file:   # none\nsoft_limit_exec: 4\n'
+        'adversarial_gate_skip_paths:\n  - "**/SKILL.md"\n  - "docs/**"\n# context_persist_threshold: 25\nauto_commit: true\n'
+    )
+    config = _load(tmp_path, monkeypatch, text)
+    assert config.warnings == []
+    assert (config.reviewer, config.reviewer_model, config.model) == ("claude", "", "")
+    assert (config.commit_message_prefix, config.docs_file, config.soft_limit_exec) == ("fix # 1", "", 4)
+    assert (config.adversarial_gate_skip_paths, config.auto_commit) == (["**/SKILL.md", "docs/**"], True)
+    assert config.context_persist_threshold == 70
 
 
 def test_lists_may_be_written_as_bullets():

@@ -280,6 +280,21 @@ def test_a_file_changed_by_another_tool_is_adopted_as_an_event(house):
 
 
 @pytest.mark.parametrize(
+    ("telemetry", "due"),
+    [(None, False), ("x", False), ('{"context_pct": 69}', False), ('{"context_pct": 70.5}', True)],
+)
+def test_an_agent_whose_context_is_nearly_full_is_told_before_the_review(house, telemetry, due):
+    home = house.folder / "home"
+    (home / ".claude").mkdir(parents=True)
+    if telemetry is not None:
+        (home / ".claude/session-state.json").write_text(telemetry)
+    house.environment["HOME"] = str(home)
+    steps = Steps(house)
+    steps("round", "start")
+    assert steps("round", "executed", report=executor_says())["persist_context"] is due
+
+
+@pytest.mark.parametrize(
     ("point", "refused"),
     [
         ("exec-round", "round start"),
