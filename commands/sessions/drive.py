@@ -9,6 +9,7 @@ import os
 import re
 import sys
 
+from commands.sessions.advance import advance
 from commands.sessions.gate_run import split_command
 from commands.sessions.program import NotFound, run_program
 from commands.sessions.progress import next_action, stops_here
@@ -73,7 +74,7 @@ def drive(writer: Writer, programs: Programs) -> str:
     assert state.lock is not None
     stop_after = state.lock.stop_after
     while True:
-        state = writer.state()
+        state = advance(writer)
         if stops_here(state, stop_after):
             return _stopped(writer, stop_after)
         action = next_action(state)
@@ -86,12 +87,8 @@ def drive(writer: Writer, programs: Programs) -> str:
             _begin_round(writer, state, word)
         elif word in ("executor", "reviewer"):
             _run_role(writer, state, word, programs)
-        elif word == "clear":
-            writer.tell("stages.cleared", e.Cleared(writer.fence, "a write that was not settled"))
         elif word == "gate":
             _run_gate(writer, programs)
-        elif word == "mint":
-            _mint(writer, state, rest)
         elif word in ("polish", "docs"):
             _run_step(writer, word, rest, programs)
         elif word == "security":
@@ -252,11 +249,16 @@ def fill_model(argv: list[str], model: str) -> list[str]:
     return filled
 
 
+_CHEAP = ("static-analysis", "simplify", "test-consolidation")
+
+
 def _model(writer: Writer, role: str) -> str:
     config = writer.config
+    if role == "executor":
+        return config.model
     if role == "reviewer":
         return config.reviewer_model or config.judgment_model
-    return config.model
+    return (config.cheap_model if role in _CHEAP else "") or config.judgment_model
 
 
 _OTHER_SESSION = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
@@ -347,16 +349,6 @@ def focus_text(writer: Writer) -> str:
         *changed_paths(writer),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _mint(writer: Writer, state: State, stage: str) -> None:
-    from commands.sessions.steps import mint_if_complete
-
-    if stage in ("polish", "docs"):
-        mint_if_complete(writer, stage)
-        return
-    by = "scan" if stage == "security" else "reviewer" if state.gate_verdict == "REQUEST_CHANGES" else "gate"
-    writer.tell("stage.minted", e.Minted(writer.fence, stage, state.known.fingerprint, by))
 
 
 def _run_step(writer: Writer, stage: str, step: str, programs: Programs) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from commands.sessions.advance import advance
 from commands.sessions.progress import exec_cap, next_action, repair_needed
 from commands.sessions.prompts import executor_prompt, reviewer_prompt
 from commands.sessions.reports import check_executor, check_reviewer
@@ -223,6 +224,7 @@ def reviewed(writer: Writer, report: bytes) -> Judgement:
     after = writer.state()
     if after.pending == "carry" and after.carry_verdict == APPROVE:
         _carry(writer, after)
+    advance(writer)
     return judgement
 
 
@@ -301,7 +303,7 @@ def record_gate(writer: Writer, verdict: str, text: str, reason: str = "") -> st
         return batch
 
     writer.record(decide)
-    return next_action(writer.state())
+    return next_action(advance(writer))
 
 
 def live_line(writer: Writer, what: str) -> str:

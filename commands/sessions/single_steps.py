@@ -16,11 +16,12 @@ _REPORT = Flag("--report", "F", "the report, or - for stdin", required=True)
 
 def _attach(args: Args, context: Context) -> Writer:
     """The token's writer, unless the session's stop point is reached."""
+    from commands.sessions.advance import advance
     from commands.sessions.progress import stops_here
     from commands.sessions.writer import attach
 
     writer = attach(context, args.owner)
-    state = writer.state()
+    state = advance(writer)
     if state.lock is not None and stops_here(state, state.lock.stop_after):
         raise Refused(
             f"--stop-after {state.lock.stop_after} is reached: `gatebook session end --owner TOKEN`, then start again to go on"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from commands.git import Git, unquote_path
+from commands.sessions.advance import advance
 from commands.sessions.fast_replay import eligible
 from commands.sessions.progress import next_action
 from commands.sessions.rounds import block
@@ -12,7 +13,6 @@ from commands.sessions.tree import DELETED
 from commands.sessions.writer import digest, entries_content, tree_struct
 from ledger.errors import Invalid, Refused
 from projections import session_events as e
-from projections.session import next_step
 from projections.session_rules import CAPS, FAST_REPLAY_STEPS, STEPS
 
 TYPE_CHECKING = False
@@ -163,17 +163,8 @@ def _record(
         return batch
 
     writer.record(decide)
-    mint_if_complete(writer, stage)
+    advance(writer)
     return StepResult(outcome, paths, eligible=eligible_)
-
-
-def mint_if_complete(writer: Writer, stage: str) -> None:
-    """Mint the stage when nothing of its sequence is left and no write waits."""
-    state = writer.state()
-    if next_action(state) == f"mint {stage}":
-        by = "skipped-by-config" if stage == "polish" and next_step(state, stage) else "steps"
-        minted = e.Minted(writer.fence, stage, state.known.fingerprint, by)
-        writer.record(lambda _state: [("stage.minted", minted, None)])
 
 
 def _diff_digest(state: State, tree: Tree, paths: tuple[str, ...]) -> str:

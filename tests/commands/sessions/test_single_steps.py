@@ -230,6 +230,22 @@ def test_a_docs_write_of_prose_is_carried_over_by_a_reviewer_alone(house):
     assert steps("session", "deliver")["delivered"]
 
 
+def test_a_carried_last_step_of_docs_mints_docs(house):
+    steps = Steps(house)
+    steps.until("docs comments")
+    house.write("README.md", DOC)
+    steps("docs", "step", "comments", report=CLEAN)
+    steps("round", "start")
+    assert steps("round", "reviewed", report=APPROVAL)["completed_stages"] == ["exec", "polish", "docs"]
+
+
+def test_a_skipped_polish_is_minted_with_exec(house):
+    house.config("skip_quality_polish: true\n")
+    steps = Steps(house)
+    state = steps.until_exec()
+    assert (state["completed_stages"], state["next"]) == (["exec", "polish"], "docs project-docs")
+
+
 def test_a_fast_replays_request_changes_clears_everything(house):
     steps = Steps(house)
     steps.until("docs project-docs")
