@@ -8,7 +8,9 @@ from commands.context import emit, say
 from commands.flags import Args, Command, Flag, Word, whole_number
 from ledger.canonical import load
 from ledger.errors import Invalid
-from projections.reasons import WORDS, History, Reason, Step, grounds, other_streams
+from projections.causes import Causes
+from projections.reasons import GROUNDS, WORDS, History, Reason, Step, grounds, other_streams
+from projections.registry import AGGREGATES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     from ledger.event import Event
 
 SHOWN = 240  # characters of a person's words in text output
-PAGE = 1000
+REFUSALS = ("admission.refused", "marker.refused", "receipt.denied")
+# The types that name a receipt and are not in its own stream.
+UNDER_RECEIPT = ("item.handed_off", "result.recorded")
 DEEPEST = 30  # levels of the tree in text output
 
 
@@ -35,6 +39,7 @@ class Tracer:
         self._reader = ledger.store.reader()
         self._histories: dict[str, History] = {}
         self._last: dict[str, list[int]] = {}
+        self._causes = Causes(ledger)
 
     def event(self, seq: int) -> Event:
         """The event with that number.
@@ -49,15 +54,18 @@ class Tracer:
 
     def _history(self, stream: str) -> History:
         if stream not in self._histories:
-            steps = [_step(event) for event in self._reader.stream(stream)]
-            self._histories[stream] = History(steps)
-            self._last[stream] = [step.seq for step in steps]
+            rows = self._ledger.store.query(
+                "SELECT seq, type, data FROM events WHERE stream = ? ORDER BY version", (stream,)
+            )
+            self._histories[stream] = History(Step(seq, stream, type, data, None) for seq, type, data in rows)  # type: ignore[arg-type]
+            self._last[stream] = [seq for seq, _, _ in rows]  # type: ignore[misc]
         return self._histories[stream]
 
     def reasons(self, event: Event) -> list[Reason]:
         """What `event` rests on, in its own and in other streams."""
         step = _step(event)
-        found = grounds(step, self._history(event.stream))
+        rests = event.type in GROUNDS or event.type == "stage.minted"
+        found = grounds(step, self._history(event.stream) if rests else History())
         for relation, stream in other_streams(step):
             self._history(stream)
             seqs = self._last[stream]
@@ -78,24 +86,66 @@ class Tracer:
         return found
 
     def effects(self, starts: list[Event]) -> dict[int, list[Reason]]:
-        """Every later event that rests on one of `starts`, directly or not, each with the reasons that lead there."""
+        """Every later event that rests on one of `starts`, directly or not, each with the reasons that lead there.
+
+        Only events that can rest on one are looked at, in the order of the log: those that name it as their cause,
+        the later ones of its stream, and those that name its stream or number in their data.
+        """
+        from heapq import heappop, heappush
+
         reached = {event.seq for event in starts}
         found: dict[int, list[Reason]] = {}
-        after = min(reached)
-        while True:
-            rows = self._ledger.store.query(
-                "SELECT seq FROM events WHERE seq > ? AND (type NOT LIKE 'x.%' OR instr(envelope, CAST('\"causation\":' AS BLOB))) "
-                "ORDER BY seq LIMIT ?",
-                (after, PAGE),
+        streams: set[str] = set()
+        todo: list[int] = []
+
+        def follow(event: Event) -> None:
+            for seq in self._causes.of(event.seq):
+                heappush(todo, seq)
+            if event.stream not in streams:
+                streams.add(event.stream)
+                for seq in self._later(event):
+                    heappush(todo, seq)
+
+        for event in sorted(starts, key=lambda event: event.seq):
+            follow(event)
+        last = 0
+        while todo:
+            seq = heappop(todo)
+            if seq == last:
+                continue
+            last = seq
+            event = self.event(seq)
+            leading = [reason for reason in self.reasons(event) if reason.seq in reached]
+            if leading:
+                reached.add(seq)
+                found[seq] = leading
+                follow(event)
+        return found
+
+    def _later(self, event: Event) -> list[int]:
+        """The seqs of later events that may rest on `event` or a later one of its stream, by anything but causation."""
+        kind, _, name = event.stream.partition("/")
+        query = self._ledger.store.query
+        rows = []
+        if kind in AGGREGATES:
+            rows = query(
+                "SELECT seq FROM events WHERE stream = ? AND version > ?", (event.stream, event.version)
             )
-            for (seq,) in rows:
-                after = int(seq)  # type: ignore[call-overload]
-                leading = [reason for reason in self.reasons(self.event(after)) if reason.seq in reached]
-                if leading:
-                    reached.add(after)
-                    found[after] = leading
-            if len(rows) < PAGE:
-                return found
+        wanted = [("stream", type, event.stream) for type in REFUSALS]
+        if kind == "receipt":
+            wanted += [("receipt_id", type, name) for type in UNDER_RECEIPT]
+            wanted.append(("parent_id", "receipt.issued", name))
+        for member, type, value in wanted:
+            rows += query(
+                "SELECT seq FROM events WHERE type = ? AND seq > ? "  # noqa: S608 - one of three names above
+                f"AND json_extract(CAST(data AS TEXT), '$.{member}') = ?",
+                (type, event.seq, value),
+            )
+        rows += query(
+            "SELECT seq FROM events WHERE type IN ('ledger.redacted', 'ledger.restored') AND seq > ?",
+            (event.seq,),
+        )
+        return [int(row[0]) for row in rows]  # type: ignore[call-overload]
 
 
 def words_of(ledger: Ledger, event: Event) -> str | None:
@@ -151,7 +201,7 @@ def _starts(ledger: Ledger, tracer: Tracer, what: str) -> list[Event]:
             raise Invalid(f"stream {what[:80]!r} has no event here")
         return events
     prefix = what.lower()
-    if len(prefix) < 6 or prefix.strip("0123456789abcdef"):
+    if not 6 <= len(prefix) <= 64 or prefix.strip("0123456789abcdef"):
         raise Invalid(
             f"{what[:80]!r}: give an event's number, a stream (kind/id), or 6 or more hex digits of a commit or event hash"
         )
@@ -160,7 +210,8 @@ def _starts(ledger: Ledger, tracer: Tracer, what: str) -> list[Event]:
         (prefix,),
     )
     found = commits or ledger.store.query(
-        "SELECT seq FROM events WHERE lower(hex(hash)) LIKE ? || '%' LIMIT 2", (prefix,)
+        "SELECT seq FROM events WHERE hash BETWEEN ? AND ? LIMIT 2",
+        (bytes.fromhex(prefix.ljust(64, "0")), bytes.fromhex(prefix.ljust(64, "f"))),
     )
     if not found:
         raise Invalid(f"no commit or event begins with {prefix}")
@@ -190,7 +241,7 @@ def trace(ledger: Ledger, what: str) -> dict[str, Any]:
 
 def _answer(ledger: Ledger, tracer: Tracer, event: Event, causes: dict[int, list[Reason]]) -> str:
     name = f"event {event.seq} ({event.type})"
-    if event.type in ("admission.refused", "marker.refused", "receipt.denied"):
+    if event.type in REFUSALS:
         data = load(event.data)
         return f"{name} was not allowed: {data.get('type')} was refused, {data.get('reason')}"
     spoken = []

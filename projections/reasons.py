@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from ledger.canonical import load
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -15,16 +17,25 @@ if TYPE_CHECKING:
 
 
 class Step:
-    """An event as the tracer sees it."""
+    """An event as the tracer sees it; its data is read when it is asked for, which for most steps it never is."""
 
-    __slots__ = ("causation", "data", "seq", "stream", "type")
+    __slots__ = ("_data", "causation", "seq", "stream", "type")
 
-    def __init__(self, seq: int, stream: str, type: str, data: dict[str, Any], causation: int | None) -> None:
+    def __init__(
+        self, seq: int, stream: str, type: str, data: dict[str, Any] | bytes, causation: int | None
+    ) -> None:
         self.seq = seq
         self.stream = stream
         self.type = type
-        self.data = data
+        self._data = data
         self.causation = causation
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The event's data."""
+        if isinstance(self._data, bytes):
+            self._data = load(self._data)
+        return self._data
 
 
 class Ground:

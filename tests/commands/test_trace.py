@@ -163,3 +163,65 @@ def test_tracing_a_long_stream_stays_quick(cli):
     start = time.perf_counter()
     cli.json("trace", seqs["approved"], "--json")
     assert time.perf_counter() - start < 2
+
+
+def test_effects_are_the_same_with_views_without_and_with_views_that_lag(cli):
+    import os
+
+    from projections.views import FILE
+
+    seqs = stories.plan_run(cli)
+    first = cli.note(1, causation=str(seqs["approved"]))
+    without = cli.json("trace", seqs["approved"], "--json")
+    cli.json("rebuild")
+    assert cli.json("trace", seqs["approved"], "--json") == without
+    second = cli.note(2, causation=str(first))
+    third = cli.note(3, causation=str(seqs["approved"]))
+    lagging = cli.json("trace", seqs["approved"], "--json")
+    assert effects(lagging) == effects(without) | {second, third}
+    assert effects(cli.json("trace", second, "--json")) == set()
+    with open(os.path.join(cli.ledger, FILE), "r+b") as file:
+        file.write(b"not a database")
+    assert cli.json("trace", seqs["approved"], "--json") == lagging
+
+
+def test_where_views_stand_only_what_follows_them_is_searched(cli, monkeypatch):
+    from ledger.access import open_ledger
+    from projections.causes import Causes
+
+    first = cli.note(1)
+    second = cli.note(2, causation=str(first))
+    cli.json("rebuild")
+    last = cli.note(3, causation=str(first))
+    ledger = open_ledger(cli.ledger)
+    causes = Causes(ledger)
+    assert causes.standing == second
+    assert causes.of(first) == [second, last]
+    causes.close()
+    ledger.store.close()
+
+
+def test_a_chain_of_causes_longer_than_python_nests_is_followed_both_ways(cli):
+    import json
+
+    cli.note(0)
+    lines = [
+        json.dumps({"stream": "x-notes/1", "type": "x.note", "data": {"n": n}, "causation": n + 2})
+        for n in range(3000)
+    ]
+    cli.ok("append", "--batch", cli.write("chain.ndjson", "\n".join(lines)))
+    assert len(effects(cli.json("trace", "2", "--json"))) == 3000
+    assert len(causes(cli.json("trace", "3002", "--json"))) == 3001
+    assert len(cli.ok("trace", "3002").splitlines()) < 50
+
+
+def test_every_type_that_names_a_receipt_is_looked_for_among_the_effects():
+    from commands.trace import UNDER_RECEIPT
+    from projections.registry import TYPES, aggregate
+
+    naming = {
+        type
+        for type, (kind, *_) in TYPES.items()
+        if kind != "receipt" and "receipt_id" in aggregate(kind).EVENTS[type].__struct_fields__
+    }
+    assert naming == set(UNDER_RECEIPT)

@@ -1,0 +1,86 @@
+"""Which events name an event as their cause: asked of the views as far as they stand, of the log beyond.
+
+The log has no index of causation; the views have one. Whoever follows what is found reads the events
+themselves in the log, so that nothing rests on what the views say.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import sqlite3
+
+    from ledger.access import Ledger
+
+VIEWS = "views.db"  # projections.views.FILE, whose module would cost more to import than a whole trace
+
+
+class Causes:
+    """The events caused by a given one, in order. `standing`: up to which event the views answer (0: they do not)."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._views = _open(ledger)
+        self.standing = 0
+        if self._views is not None:
+            self.standing = _standing(ledger, self._views)
+        self._beyond: dict[int, list[int]] | None = None
+
+    def of(self, seq: int) -> list[int]:
+        """The seqs of the events that name event `seq` as their cause."""
+        found: list[int] = []
+        if self.standing > seq and self._views is not None:
+            rows = self._views.execute(
+                "SELECT seq FROM events WHERE causation = ? AND seq <= ? ORDER BY seq", (seq, self.standing)
+            )
+            found = [int(row[0]) for row in rows]
+        if self._beyond is None:
+            self._beyond = self._scan(max(self.standing, seq))
+        return found + self._beyond.get(seq, [])
+
+    def _scan(self, after: int) -> dict[int, list[int]]:
+        """Cause -> its effects among the events after `after`; asked for in ascending order, so one pass is enough."""
+        rows = self._ledger.store.query(
+            "SELECT seq, json_extract(CAST(envelope AS TEXT), '$.causation') FROM events "
+            "WHERE seq > ? AND instr(envelope, CAST('\"causation\":' AS BLOB)) ORDER BY seq",
+            (after,),
+        )
+        found: dict[int, list[int]] = {}
+        for seq, cause in rows:
+            if isinstance(seq, int) and isinstance(cause, int):
+                found.setdefault(cause, []).append(seq)
+        return found
+
+    def close(self) -> None:
+        """Let go of the views' file."""
+        if self._views is not None:
+            self._views.close()
+
+
+def _open(ledger: Ledger) -> sqlite3.Connection | None:
+    path = os.path.join(ledger.folder, VIEWS)
+    if not os.path.isfile(path):
+        return None
+    import sqlite3
+    from urllib.parse import quote
+
+    try:
+        return sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=1)
+    except sqlite3.Error:
+        return None
+
+
+def _standing(ledger: Ledger, views: sqlite3.Connection) -> int:
+    """The event up to which the views stand, where they are of this history; 0 where they are not, or unreadable."""
+    import sqlite3
+
+    try:
+        views.execute("BEGIN")  # one moment of the views for the whole search
+        row = views.execute("SELECT seq, hash FROM position WHERE id = 1").fetchone()
+        views.execute("SELECT causation FROM events LIMIT 1")
+    except sqlite3.Error:
+        return 0
+    event = ledger.store.reader().event(row[0]) if row is not None else None
+    return event.seq if event is not None and event.hash.hex() == row[1] else 0
