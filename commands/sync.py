@@ -52,9 +52,9 @@ def run(args: Args, context: Context) -> int:
     """Read the stream to its end; with `--follow` go on, one line whenever something came."""
     ledger = context.ledger()
     store = fleet_store(ledger)
+    # Opening has caught up; this compares all that the replica has with all that the stream has.
+    store.follow(whole=True)
     came = store.came
-    if store.offline:
-        came += store.follow()  # says properly why it could not be read, or that it can be now
     _check_memory(ledger)
     emit(_answer(ledger, store, came))
     if args.follow:

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import os
 
-_LINE = b"%020d %020d %020d %020d %020d %020d\n"
+from blake3 import blake3
+
+_LINE = b"%020d %020d %020d %020d %020d %020d %020d\n"
 
 
 class Anchor:
-    """How far the stream was read, and where its end was left.
+    """Which stream was read, how far, and where its end was left.
 
-    The anchor is the place of the last message that was read as an event, with that event's seq and the voids before
-    it: reading begins there, with that message. The tip is the last place that this machine knows, as of event
-    `tip_seq`: the next write goes after it. Both are kept beside the replica without a flush: after a crash they are
-    older than the replica, and what lies between is compared again; damaged ones are none.
+    The anchor is the place of the last message that was read or written as an event, with that event's seq and the
+    voids before it: reading begins there, with that message. The tip is the last place that this machine knows, as of
+    event `tip_seq`: the next write goes after it. `made` stands for the stream's moment of creation: a stream that
+    was made anew is read from its beginning, and compared. All of it is kept beside the replica without a flush:
+    after a crash it is older than the replica, and what lies between is compared again; a damaged one is none.
     """
 
-    __slots__ = ("_handle", "_path", "place", "seq", "tip", "tip_seq", "tip_voids", "voids")
+    __slots__ = ("_handle", "_path", "made", "place", "seq", "tip", "tip_seq", "tip_voids", "voids")
 
     def __init__(self, folder: str) -> None:
         self._path = os.path.join(folder, "anchor")
         self._handle = -1
-        self.place = self.seq = self.voids = self.tip_seq = self.tip_voids = 0
-        self.tip = -1
+        self.made = 0
+        self.forget()
 
     def load(self) -> None:
         """Take over what other processes of this machine have read and written; under the replica's lock."""
@@ -34,13 +37,27 @@ class Anchor:
             if raw != _LINE % numbers:
                 raise ValueError
         except (TypeError, ValueError):
-            numbers = (0, 0, 0, -1, 0, 0)
-        self.place, self.seq, self.voids, self.tip, self.tip_seq, self.tip_voids = numbers
+            numbers = (0, 0, 0, 0, -1, 0, 0)
+        self.made, self.place, self.seq, self.voids, self.tip, self.tip_seq, self.tip_voids = numbers
 
     def save(self) -> None:
         """Write what stands here."""
-        line = _LINE % (self.place, self.seq, self.voids, max(self.tip, 0), self.tip_seq, self.tip_voids)
+        line = _LINE % (
+            self.made, self.place, self.seq, self.voids, max(self.tip, 0), self.tip_seq, self.tip_voids,
+        )  # fmt: skip
         os.pwrite(self._handle, line, 0)
+
+    def identify(self, created: str) -> None:
+        """Begin from nothing unless the stream with this moment of creation is the one that was read."""
+        made = int.from_bytes(blake3(created.encode()).digest()[:8], "big")
+        if made != self.made:
+            self.forget()
+            self.made = made
+
+    def wrote(self, place: int, seq: int) -> None:
+        """This machine's own event `seq` stands at `place`, the end."""
+        self.place, self.seq, self.voids = place, seq, self.tip_voids
+        self.tip, self.tip_seq = place, seq
 
     def forget(self) -> None:
         """Begin from nothing."""

@@ -8,7 +8,7 @@ import sys
 import apsw
 
 from ledger.errors import GatebookError, Invalid, Refused, Unavailable
-from ledger.event import SALT_BYTES
+from ledger.event import SALT_BYTES, Head, head_of
 from ledger.extension import Chain, Void, message_of
 from ledger.jetstream import WrongLast
 from ledger.sqlite import SQLiteReader
@@ -25,11 +25,21 @@ if TYPE_CHECKING:
 class FleetReader(SQLiteReader):
     """A reader inside a write, which keeps in mind whose contents must go from the bucket too."""
 
-    __slots__ = ("erased",)
+    __slots__ = ("_versions", "erased")
 
-    def __init__(self, store: FleetStore, now: int) -> None:
+    def __init__(self, store: FleetStore, now: int, head: Head | None) -> None:
+        """`head`: the head, where it is known."""
         super().__init__(store, now, inside=True)
+        self._head = head
+        self._versions: dict[str, int] = {}
         self.erased: list[int] = []
+
+    def version(self, stream: str) -> int:
+        """The version of `stream`, 0 when it has no event."""
+        found = self._versions.get(stream)
+        if found is None:
+            found = self._versions[stream] = super().version(stream)
+        return found
 
     def erase(self, seq: int) -> None:
         """Erase content and salt of event `seq` together with what this transaction appends."""
@@ -97,7 +107,7 @@ class Write:
             bodies = self._messages(reader, done.events)
             rows = [store.row(event) for event in done.events]
             self._put_contents(done.events)
-            kept = Keep(connection, rows, reader)
+            kept = Keep(connection, rows, reader, done.events[-1])
             self._unsure = True
             try:
                 store.publish(done.events, bodies, kept.insert)
@@ -151,11 +161,13 @@ class Keep:
     """Insert rows into the replica while the stream stores them; a replica that cannot is only said."""
 
     def __init__(
-        self, connection: apsw.Connection, rows: list[tuple[object, ...]], reader: SQLiteReader
+        self, connection: apsw.Connection, rows: list[tuple[object, ...]], reader: SQLiteReader, last: Event
     ) -> None:
         self._connection = connection
         self._rows = rows
         self._reader = reader
+        self._last = last
+        self._head = Head()
         self._done = False
         self._problem: apsw.Error | None = None
 
@@ -168,6 +180,7 @@ class Keep:
             self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", self._rows)
             self._reader.write_erasures()
             self._reader.write_snapshots()
+            self._head = head_of(self._last)
         except apsw.Error as error:
             self._problem = error
 
@@ -178,6 +191,7 @@ class Keep:
                 raise self._problem
             self._connection.execute("COMMIT")
             store.anchor.save()
+            store.head_kept = self._head
         except apsw.Error as error:
             store.anchor.tip = -1
             sys.stderr.write(f"gatebook: warning: recorded in the stream, but not in {store.path}: {error}\n")

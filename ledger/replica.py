@@ -16,6 +16,7 @@ import apsw
 from ledger import clock
 from ledger.anchor import Anchor
 from ledger.errors import GatebookError, Refused, Tampered, Unavailable, Usage
+from ledger.event import Head
 from ledger.fleet_write import FleetReader, Refusal, Write
 from ledger.follow import Behind, Walk
 from ledger.jetstream import NoStream, Stream, WrongLast
@@ -56,6 +57,8 @@ class FleetStore(SQLiteStore):
         self.anchor = Anchor(self.folder)
         self.offline = ""
         """Why the last attempt to follow failed, empty when it did not."""
+        self.head_kept = Head()
+        """The head as this handle wrote it last; good as long as the anchor's tip is at it."""
         self.came = 0
         """How many events came by following since this was opened."""
         self._read_at = -TRUST_SECONDS
@@ -66,8 +69,8 @@ class FleetStore(SQLiteStore):
         """How many messages of the stream, as far as it was followed, were no extension of the chain."""
         return self.anchor.tip_voids
 
-    def follow(self) -> int:
-        """Catch the replica up with the stream; the number of new events.
+    def follow(self, *, whole: bool = False) -> int:
+        """Catch the replica up with the stream; the number of new events. `whole` compares from the beginning.
 
         Raises:
             Unavailable: no answer; the replica stands where it was. Refused: not allowed.
@@ -80,6 +83,9 @@ class FleetStore(SQLiteStore):
                 self._take_lock()
                 self._check_files("nothing was written")
                 self.anchor.load()
+                if whole:
+                    self.anchor.forget()
+                self._read_at = -TRUST_SECONDS
                 came = self._catch_up(connection)
                 self.offline = ""
                 return came
@@ -95,7 +101,7 @@ class FleetStore(SQLiteStore):
 
     def _check_files(self, outcome: str) -> None:
         # What a replica loses is in the stream: its files are looked at when it is read, not around each write.
-        if time.monotonic() - self._read_at > TRUST_SECONDS:
+        if not self._trusted():
             super()._check_files(outcome)
 
     def _catch_up(self, connection: apsw.Connection) -> int:
@@ -104,6 +110,9 @@ class FleetStore(SQLiteStore):
         while True:
             before = self.reader().head().seq
             try:
+                if not self._trusted() and self._look() == self.anchor.tip and self.anchor.tip_seq == before:
+                    self._read_at = time.monotonic()
+                    return 0
                 walk = Walk(self, connection)
                 walk.run()
                 self._read_at = time.monotonic()
@@ -119,6 +128,27 @@ class FleetStore(SQLiteStore):
                 if time.monotonic() > deadline:
                     raise
             time.sleep(jitter(0.01, 0.1))
+
+    def _trusted(self) -> bool:
+        return time.monotonic() - self._read_at < TRUST_SECONDS
+
+    def _look(self) -> int:
+        """The stream's last place, from its leader; one that is not the stream we read is read from its beginning.
+
+        Raises:
+            Tampered: messages were taken out of it.
+        """
+        info = self.stream.info()
+        self.anchor.identify(str(info.get("created")))
+        state = info.get("state")
+        assert isinstance(state, dict)
+        first, removed, last = (state.get(name) or 0 for name in ("first_seq", "num_deleted", "last_seq"))
+        if first > 1 or removed:
+            raise Tampered(
+                f"{self.url}: messages were taken out of the stream (verdict gap): ask the cluster's administrator",
+                verdict="gap",
+            )
+        return int(last)
 
     @property
     def way_on(self) -> str:
@@ -216,7 +246,7 @@ class FleetStore(SQLiteStore):
         self.anchor.load()
         if self.turns.must_wait():
             self._wait_turn(connection)
-        elif self.anchor.tip < 0 or time.monotonic() - self._read_at > TRUST_SECONDS:
+        elif self.anchor.tip < 0 or not self._trusted():
             self._catch_up_to_write(connection)
         lost = 0
         while True:
@@ -268,7 +298,9 @@ class FleetStore(SQLiteStore):
 
     def inside(self) -> FleetReader:
         """A reader inside this store's write transaction."""
-        return FleetReader(self, self._now())
+        return FleetReader(
+            self, self._now(), self.head_kept if self.head_kept.seq == self.anchor.tip_seq else None
+        )
 
     def check_before(self, reader: SQLiteReader, events: Sequence[Event]) -> None:
         """What `guard` asked for ahead of a write."""
@@ -328,7 +360,7 @@ class FleetStore(SQLiteStore):
                 "replaced (verdict forked): run `gatebook sync`",
                 verdict="forked",
             )
-        self.anchor.tip, self.anchor.tip_seq = place, events[-1].seq
+        self.anchor.wrote(place, events[-1].seq)
         self.turns.wrote()
 
     def _is_mine(self, attempt: bytes) -> bool | None:
