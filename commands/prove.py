@@ -143,7 +143,7 @@ def _check(raw: bytes, given: Sequence[notes.VerifierKey]) -> tuple[Verdict, str
     from commands.audit.keys import kept_keys, witness_keys
     from ledger.proofs import bundle
 
-    file = bundle.parse_file(raw)
+    file = bundle.read_file(raw)
     text = file.note if isinstance(file, bundle.InclusionFile) else file.new
     origin = notes.parse_checkpoint(notes.parse_note(text).text).origin
     witnesses = [*witness_keys(), *(key for key in given if key.algorithm == notes.COSIGNATURE_V1)]

@@ -194,6 +194,22 @@ def parse_file(raw: bytes) -> InclusionFile | ConsistencyFile:
     Raises:
         Invalid: not a whole proof file of format 1; says what is wrong.
     """
+    found = read_file(raw)
+    _require_form(found, raw)
+    return found
+
+
+def _require_form(file: InclusionFile | ConsistencyFile, raw: bytes) -> None:
+    if bytes(file) != raw:
+        raise Invalid("proof file: not in its canonical form (RFC 8785 and one newline)")
+
+
+def read_file(raw: bytes) -> InclusionFile | ConsistencyFile:
+    """What a proof file says, its form aside (`parse_file`).
+
+    Raises:
+        Invalid: not a whole proof file of format 1; says what is wrong.
+    """
     if len(raw) > MAX_FILE:
         raise Invalid(f"proof file: larger than {MAX_FILE} bytes")
     members = parse_object(raw, what="proof file", floats=False)
@@ -218,8 +234,6 @@ def parse_file(raw: bytes) -> InclusionFile | ConsistencyFile:
         )
     else:
         found = ConsistencyFile(_text(members["old"], "old"), _text(members["new"], "new"), path, genesis)
-    if bytes(found) != raw:
-        raise Invalid("proof file: not in its canonical form (RFC 8785 and one newline)")
     return found
 
 
@@ -293,7 +307,11 @@ def check_consistency_file(file: ConsistencyFile, keys: Sequence[notes.VerifierK
 
 def check_file(raw: bytes, keys: Sequence[notes.VerifierKey]) -> Verdict:
     """Parse and check a proof file of either kind; errors as `parse_file`, `check_inclusion_file`, `check_consistency_file`."""
-    file = parse_file(raw)
+    file = read_file(raw)
     if isinstance(file, InclusionFile):
-        return check_inclusion_file(file, keys)
-    return check_consistency_file(file, keys)
+        verdict = check_inclusion_file(file, keys)
+    else:
+        verdict = check_consistency_file(file, keys)
+    # Last, so that a forged file is refused for what is forged in it, however it is spaced.
+    _require_form(file, raw)
+    return verdict

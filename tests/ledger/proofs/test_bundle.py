@@ -264,3 +264,9 @@ def test_another_spelling_of_the_same_file_is_refused():
 def test_no_bytes_make_the_parser_fail_in_another_way(raw):
     with pytest.raises(Invalid):
         bundle.parse_file(raw)
+
+
+def test_a_forged_file_is_refused_for_the_forgery_however_it_is_spaced():
+    members = json.loads(bytes(A.inclusion(3, 5))) | {"data": '{"n":-1}'}
+    with pytest.raises(Tampered, match="data_digest"):
+        bundle.check_file(json.dumps(members, indent=2).encode(), [])
