@@ -82,7 +82,8 @@ def drive(writer: Writer, programs: Programs) -> str:
             print(recorded_summary(writer))
             return "delivered"
         word, _, rest = action.partition(" ")
-        _report(f"next: {action}")
+        if word in ("executor", "reviewer", "gate"):
+            _report(f"running: {word}, round {state.round}")
         if word in ("round", "carry"):
             _begin_round(writer, state, word)
         elif word in ("executor", "reviewer"):
@@ -363,6 +364,7 @@ def _run_step(writer: Writer, stage: str, step: str, programs: Programs) -> None
         skip_step(writer, stage, step)
         return
     writer.require_known_tree(state)
+    _report(f"running: {stage} {step}")
     entries = writer.known_entries(state)
     keep_contents(writer, entries)
     lint_before = _lint(writer)

@@ -79,23 +79,36 @@ def _gate_text(facts: list[Fact]) -> str:
 
 
 def _steps(facts: list[Fact], state: State) -> list[str]:
-    if state.pinned is not None and state.pinned.skip_quality_polish:
-        return ["- 按配置跳过（skip_quality_polish: true）"]
-    found = [
-        f"- {fact.data.stage} / {fact.data.step}：{_OUTCOMES[fact.data.outcome]}（agent：{fact.data.agent}）"
-        for fact in facts
-        if fact.type == "stage.step_recorded"
-    ]
-    return found or ["- 无"]
+    """Each step's last outcome, and how often it ran because of replays."""
+    last: dict[tuple[str, str], Fact] = {}
+    times: dict[tuple[str, str], int] = {}
+    for fact in facts:
+        if fact.type == "stage.step_recorded":
+            key = (fact.data.stage, fact.data.step)
+            last[key] = fact
+            times[key] = times.get(key, 0) + 1
+    lines = (
+        ["- polish：按配置跳过（skip_quality_polish: true）"]
+        if state.pinned and state.pinned.skip_quality_polish
+        else []
+    )
+    for (stage, step), fact in last.items():
+        again = f"，共 {times[stage, step]} 次" if times[stage, step] > 1 else ""
+        lines.append(f"- {stage} / {step}：{_OUTCOMES[fact.data.outcome]}（agent：{fact.data.agent}{again}）")
+    return lines or ["- 无"]
 
 
 def _findings(facts: list[Fact]) -> list[str]:
-    rows = ["| 轮次 | 结论 | CRITICAL | MINOR |", "|---|---|---|---|"]
-    rows += [
-        f"| {fact.data.round} | {fact.data.verdict} | {len(fact.data.criticals)} | {fact.data.minors} |"
-        for fact in facts
-        if fact.type == "round.reviewed"
-    ]
+    """A row for each finding of each review, one for a review without any."""
+    rows = ["| 轮次 | 结论 | 级别 | 发现 |", "|---|---|---|---|"]
+    for fact in facts:
+        if fact.type != "round.reviewed":
+            continue
+        issues = check_reviewer((fact.content or b"").decode("utf-8")).issues
+        head = f"| {fact.data.round} | {fact.data.verdict} "
+        rows += [f"{head}| {issue.severity} | {issue.title.replace('|', '/')} |" for issue in issues] or [
+            f"{head}| — | 无 |"
+        ]
     return rows
 
 
@@ -118,7 +131,7 @@ def _decisions(facts: list[Fact]) -> list[str]:
             lines.append(f"- 跳过步骤 {data.stage} / {data.step}（agent：{data.agent}）")
         elif fact.type == "security.scanned" and data.added:
             lines.append(f"- 补充 .gitignore（{', '.join(data.added)}）")
-    return lines or ["- 无"]
+    return list(dict.fromkeys(lines)) or ["- 无"]
 
 
 def _minors(facts: list[Fact]) -> list[str]:
