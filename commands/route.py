@@ -81,13 +81,11 @@ def in_health(
     context: Context,
     at: int,
     decide: Callable[[World | None, dict[str, Circuit]], Sequence[Proposal]],
-    *,
-    heals: bool,
 ) -> None:
     """Run `decide` over the circuits as they stand, record what it proposes, and bring the file up to it.
 
-    `decide` gets the World (None where no ledger exists yet) and the circuits by endpoint. `heals`: health is
-    recorded by this command, so a missing file is written again.
+    `decide` gets the World (None where no ledger exists yet) and the circuits by endpoint.
+    What the file stated is adopted, and a file that lags or is gone is rendered again, whatever `decide` proposes.
 
     Raises:
         Refused: a malformed state file, or what `decide` raises.
@@ -101,7 +99,7 @@ def in_health(
                 return  # nothing to record: no ledger, no file
             ledger = file.ledger(create=True)
             assert ledger is not None
-        _recorded(file, context, at, decide, heals=heals)
+        _recorded(file, context, at, decide)
     finally:
         file.close()
 
@@ -111,8 +109,6 @@ def _recorded(
     context: Context,
     at: int,
     decide: Callable[[World | None, dict[str, Circuit]], Sequence[Proposal]],
-    *,
-    heals: bool,
 ) -> None:
     from projections.engine import World, submit
 
@@ -125,15 +121,13 @@ def _recorded(
         stated, known = file.read(), circuits_in(world)
         imports = adopt(file, stated, known, world, at)
         proposals = [*imports, *decide(world, (stated or {}) if imports else known)]
-        changed = bool(proposals) or (stated is not None and stated != known)  # the latter: it lags
+        changed = bool(proposals) or (stated or {}) != known  # the latter: it lags, or is gone
         return proposals
 
     def view() -> None:
         # Under the lock still: the file's order is the events' order. Crash here: the next call writes it.
-        if changed or heals:
-            circuits = circuits_in(World(ledger.store.reader()))
-            if circuits or changed or file.raw is not None:
-                file.write(circuits)
+        if changed:
+            file.write(circuits_in(World(ledger.store.reader())))
 
     submit(ledger, context.origin(), whole, then=view)
 
@@ -173,7 +167,7 @@ def opened(
 def _retry_at(args: Args) -> int | None:
     from projections.times import parse_time
 
-    if args.retry_at is None:
+    if not args.retry_at:  # empty: the script took `--retry-at "$RETRY_AT"` so
         return None
     if args.reason != "quota":
         raise Usage("--retry-at goes only with --reason quota")
@@ -207,7 +201,7 @@ def record_failure(args: Args, context: Context) -> int:
         outcome = (count, until)
         return proposals
 
-    blocked = _blockers(lambda: in_health(args, context, at, decide, heals=True))
+    blocked = _blockers(lambda: in_health(args, context, at, decide))
     if blocked:
         return blocked
     from projections.times import print_time
@@ -245,7 +239,7 @@ def record_success(args: Args, context: Context) -> int:
     def decide(world: World | None, circuits: dict[str, Circuit]) -> Sequence[Proposal]:
         return closed(world, endpoint, at) if endpoint in circuits else []
 
-    blocked = _blockers(lambda: in_health(args, context, at, decide, heals=True))
+    blocked = _blockers(lambda: in_health(args, context, at, decide))
     if blocked:
         return blocked
     emit({"status": "cleared", "provider": args.provider, "executor": args.executor})
@@ -261,7 +255,7 @@ def reset(args: Args, context: Context) -> int:
         count = len(circuits)
         return [proposal for endpoint in sorted(circuits) for proposal in closed(world, endpoint, at)]
 
-    blocked = _blockers(lambda: in_health(args, context, at, decide, heals=True))
+    blocked = _blockers(lambda: in_health(args, context, at, decide))
     if blocked:
         return blocked
     emit({"status": "reset", "circuits": count})
@@ -285,14 +279,36 @@ def select_once(
     from commands.dispatch.rubric import load_rubric
 
     rubric = load_rubric(args.rubric)
-    chosen: Selection | None = None
 
-    def decide(world: World | None, circuits: dict[str, Circuit]) -> Sequence[Proposal]:
-        nonlocal chosen
-        chosen = choose(
+    def judge(circuits: dict[str, Circuit]) -> Selection:
+        return choose(
             rubric, args.route, args.native_provider, executors, authoring_providers=authors, attempted=attempted,
             active_candidate=args.active_candidate, circuits=circuits, now=at,
         )  # fmt: skip
+
+    return select_in(args, context, at, judge)
+
+
+def select_in(
+    args: Args,
+    context: Context,
+    at: int,
+    judge: Callable[[dict[str, Circuit]], Selection],
+    correlation: str | None = None,
+) -> Selection:
+    """What `judge` chooses from the circuits as they stand, its probe claimed in the same write transaction.
+
+    A refusal of `judge` claims nothing, and is raised after what the file stated has been adopted.
+    """
+    outcome: Selection | GatebookError | None = None
+
+    def decide(world: World | None, circuits: dict[str, Circuit]) -> Sequence[Proposal]:
+        nonlocal outcome
+        try:
+            outcome = chosen = judge(circuits)
+        except GatebookError as error:
+            outcome = error
+            return []
         if not chosen.probe:
             return []
         from projections.circuit import Probed
@@ -301,17 +317,14 @@ def select_once(
 
         provider, _, executor = chosen.endpoint.partition("|")
         given = world is not None and at_given(at, world.clock)
-        return [
-            Proposal(
-                f"circuit/{chosen.endpoint}",
-                "circuit.probed",
-                Probed(provider, executor, print_time(at), given),
-            )
-        ]
+        data = Probed(provider, executor, print_time(at), given)
+        return [Proposal(f"circuit/{chosen.endpoint}", "circuit.probed", data, correlation=correlation)]
 
-    in_health(args, context, at, decide, heals=False)
-    assert chosen is not None
-    return chosen
+    in_health(args, context, at, decide)
+    if isinstance(outcome, GatebookError):
+        raise outcome
+    assert outcome is not None
+    return outcome
 
 
 def select(args: Args, context: Context) -> int:

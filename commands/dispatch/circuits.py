@@ -51,11 +51,12 @@ class Circuits:
     def _run(
         self,
         decide: Callable[[World | None, dict[str, Circuit]], Sequence[Proposal]],
-        *,
-        heals: bool,
         at: int,
     ) -> Named:
-        in_health(StateArgs(self._state), self._context, at, decide, heals=heals)  # type: ignore[arg-type]
+        in_health(StateArgs(self._state), self._context, at, decide)  # type: ignore[arg-type]
+        return self._named()
+
+    def _named(self) -> Named:
         file = HealthFile(self._state, self._context)
         try:
             ledger = file.ledger(create=False)
@@ -84,51 +85,42 @@ class Circuits:
 
         `check` raises for a candidate that must not be used after all: then nothing is claimed.
         """
-        from commands.dispatch.health import at_given
         from commands.dispatch.routing import select
-        from projections.circuit import Probed
-        from projections.engine import Proposal
-        from projections.times import print_time
+        from commands.route import select_in
 
         at = moment(self._now)
-        chosen: list[Selection] = []
 
-        def decide(world: World | None, circuits: dict[str, Circuit]) -> list[Proposal]:
+        def judge(circuits: dict[str, Circuit]) -> Selection:
             found = select(
                 rubric, route, native_provider, executors, authoring_providers=authors, attempted=attempted,
                 active_candidate=active, barred=barred, circuits=circuits, now=at,
             )  # fmt: skip
             check(found)
-            chosen[:] = [found]
-            if not found.probe:
-                return []
-            provider, _, executor = found.endpoint.partition("|")
-            data = Probed(provider, executor, print_time(at), world is not None and at_given(at, world.clock))
-            return [Proposal(f"circuit/{found.endpoint}", "circuit.probed", data, correlation=correlation)]
+            return found
 
-        named = self._run(decide, heals=False, at=at)
-        return chosen[0], named
+        chosen = select_in(StateArgs(self._state), self._context, at, judge, correlation)  # type: ignore[arg-type]
+        return chosen, self._named()
 
     def failed(self, endpoint: str, reason: str, retry_at: int | None, correlation: str) -> Named:
         """Record a typed outage of `endpoint`."""
         at = moment(self._now)
 
         def decide(world: World | None, circuits: dict[str, Circuit]) -> list[Proposal]:
-            return _named(opened(world, circuits, endpoint, reason, at, retry_at)[2], correlation)
+            return _correlated(opened(world, circuits, endpoint, reason, at, retry_at)[2], correlation)
 
-        return self._run(decide, heals=True, at=at)
+        return self._run(decide, at=at)
 
     def answered(self, endpoint: str, correlation: str) -> Named:
         """Record that `endpoint` answered: its circuit closes if it was open."""
         at = moment(self._now)
 
         def decide(world: World | None, circuits: dict[str, Circuit]) -> list[Proposal]:
-            return _named(closed(world, endpoint, at), correlation) if endpoint in circuits else []
+            return _correlated(closed(world, endpoint, at), correlation) if endpoint in circuits else []
 
-        return self._run(decide, heals=True, at=at)
+        return self._run(decide, at=at)
 
 
-def _named(proposals: list[Proposal], correlation: str) -> list[Proposal]:
+def _correlated(proposals: list[Proposal], correlation: str) -> list[Proposal]:
     for proposal in proposals:
         proposal.correlation = correlation
     return proposals

@@ -115,7 +115,9 @@ class HealthFile:
                 endpoint: _in_whole_seconds(circuit) for endpoint, circuit in parse_health(self.raw).items()
             }
         except Invalid as error:
-            raise Refused(f"{self.path}: malformed state file, left as it is: {error}") from None
+            raise Refused(
+                f"{self.path}: malformed state file, left as it is (mend it, or move it away): {error}"
+            ) from None
 
     def write(self, circuits: dict[str, Circuit]) -> None:
         """Make the file the view of `circuits`; a failure is said, and the next command writes it again."""

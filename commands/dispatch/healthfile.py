@@ -52,8 +52,7 @@ def _circuit(value: object, place: str) -> Circuit:
         if name not in _FIELDS:
             raise Invalid(f"{place} has an unknown key {name[:80]!r}")
     for name in sorted(_FIELDS - value.keys()):
-        if name != "probe_claimed_at":
-            raise Invalid(f"{place} has no {name}")
+        raise Invalid(f"{place} has no {name}")
     if value["state"] != "open":
         raise Invalid(f"{place}.state must be open")
     if not isinstance(value["reason"], str) or value["reason"] not in REASONS:
@@ -61,7 +60,7 @@ def _circuit(value: object, place: str) -> Circuit:
     count = value["failure_count"]
     if type(count) is not int or not 1 <= count <= MAX_COUNT:
         raise Invalid(f"{place}.failure_count must be a positive integer")
-    claimed = value.get("probe_claimed_at")
+    claimed = value["probe_claimed_at"]
     return Circuit(
         value["reason"],
         count,

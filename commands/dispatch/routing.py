@@ -151,10 +151,10 @@ def _check_attempted(
     for reference in attempted:
         row = rows.get(reference)
         if row is None:
-            raise Blocked(f"attempted {reference} is not a candidate of route {route!r}")
+            raise Blocked(f"attempted candidate {reference} is not a candidate of route {route!r}")
         circuit = circuits.get(f"{row.provider}|{executor_of(row, native_provider)}")
         if circuit is None:
-            raise Blocked(f"attempted {reference} has no recorded availability failure")
+            raise Blocked(f"attempted candidate {reference} has no recorded availability failure")
         reasons[reference] = circuit.reason
     return reasons
 
@@ -202,8 +202,7 @@ def select(
     chain = rubric.chains.get(route)
     if chain is None:
         raise Blocked(f"the rubric has no route {route!r}")
-    if route == "independent":
-        _check_authors(rubric, authoring_providers)
+    _check_authors(rubric, authoring_providers)
     _check_active(rubric, active_candidate, native_provider)
     reasons = _check_attempted(chain, native_provider, attempted, circuits, route)
     skips: list[tuple[str, str]] = []

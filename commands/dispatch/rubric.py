@@ -139,7 +139,7 @@ def _row(value: object, place: str) -> Row:
         _text(fields["name"], f"{place}.name"),
         effort,
         check_endpoint_part(fields["provider"], f"{place}.provider"),
-        check_endpoint_part(fields["via"], f"{place}.via") if "via" in fields else None,
+        None if fields.get("via") is None else check_endpoint_part(fields["via"], f"{place}.via"),
         _integer(fields["taste"], f"{place}.taste") if "taste" in fields else None,
     )
 

@@ -95,7 +95,8 @@ class Chooser:
         self.discover(work)
         barred = self._barred(work, state, rubric)
         executors = [name for name in self.inventory if name not in (NATIVE, *state.left)]
-        authors = [*work.request.authoring_providers, *self.authors]
+        independent = work.request.route == "independent"  # nobody else's choice depends on the authors
+        authors = [*work.request.authoring_providers, *self.authors] if independent else []
 
         def check(found: Selection) -> None:
             try:

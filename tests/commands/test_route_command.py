@@ -216,7 +216,7 @@ def test_a_valid_file_of_another_tool_is_adopted(here):
         "version": 1,
         "circuits": {
             "p1|native": circuit(failed="2026-08-25T14:00:00.25+02:00", until="2026-08-26T12:00:00.75Z"),
-            "p2|codex": {k: v for k, v in circuit("rate_limit", 3).items() if k != "probe_claimed_at"},
+            "p2|codex": circuit("rate_limit", 3),
         },
     }
     raw = json.dumps(foreign, indent=4).encode()
@@ -284,21 +284,46 @@ def test_a_lagging_file_is_repaired_and_nothing_imported(here):
     assert {name for name, *_ in recorded(here / "s.json.gatebook")} == {"circuit.opened"}
 
 
-def test_a_missing_file_is_rendered_again_by_the_next_recording(here):
+def test_a_missing_file_is_rendered_again_by_the_next_command(here):
     """Deleting the file forgets nothing; `route reset` does."""
     fail("--state", "s.json", "--now", NOON, reason="quota").json()
     before = (here / "s.json").read_bytes()
-    os.unlink("s.json")
+    for command in (
+        lambda: choose("--state", "s.json", "--now", at(60)),
+        lambda: succeed("--state", "s.json", "--now", at(60), provider="other"),
+    ):
+        os.unlink("s.json")
+        command().json()
+        assert (here / "s.json").read_bytes() == before
     assert choose("--state", "s.json", "--now", at(60)).json()["reason"] == "quota"
-    assert not os.path.exists("s.json")
-    succeed("--state", "s.json", "--now", at(60), provider="other").json()
-    assert (here / "s.json").read_bytes() == before
     assert call("route", "reset", "--state", "s.json", "--now", at(60)).json() == {
         "status": "reset",
         "circuits": 1,
     }
     assert view("s.json") == {"version": 1, "circuits": {}}
     assert choose("--state", "s.json", "--now", at(60)).json()["candidate"] == "a@high"
+
+
+def test_a_blocked_select_adopts_and_repairs_the_file_all_the_same(here):
+    everywhere = {"p1|native": circuit(), "p2|codex": circuit(), "p3|other": circuit()}
+    (here / "s.json").write_text(json.dumps({"version": 1, "circuits": everywhere}), encoding="utf-8")
+    assert choose("--state", "s.json", "--now", at(60)).code == 4
+    assert len(recorded(here / "s.json.gatebook")) == 3
+    os.unlink("s.json")
+    assert choose("--state", "s.json", "--now", at(60)).code == 4
+    assert view("s.json")["circuits"] == everywhere
+
+
+def test_a_retry_time_left_empty_is_no_retry_time(here):
+    """A shell caller passes what it has: `--retry-at "$RETRY_AT"`."""
+    assert fail("--state", "s.json", "--now", NOON, "--retry-at", "").json()["unavailable_until"] == at(900)
+
+
+def test_an_authoring_provider_among_the_independent_blocks_every_route(here):
+    """As the script did: the inventory says who wrote the target, and the rubric does not suit it."""
+    done = choose("--authoring-providers", "p1")
+    assert done.code == 4
+    assert "authoring provider p1" in done.json()["blockers"][0]
 
 
 def test_a_file_that_cannot_be_written_is_said_and_the_record_stands(here, monkeypatch):

@@ -56,9 +56,8 @@ def test_the_view_has_the_contracts_shape():
     assert json.loads(render({})) == {"version": 1, "circuits": {}}
 
 
-def test_a_foreign_file_may_leave_the_probe_out_and_use_offsets():
-    circuit = {key: value for key, value in GOOD.items() if key != "probe_claimed_at"}
-    found = parse_health(file({**circuit, "unavailable_until": "2026-08-26T14:00:00.5+02:00"}))
+def test_a_foreign_file_may_use_offsets_and_fractions():
+    found = parse_health(file({**GOOD, "unavailable_until": "2026-08-26T14:00:00.5+02:00"}))
     assert found["openai|codex"].probe_claimed_at is None
     assert found["openai|codex"].unavailable_until == parse_time("2026-08-26T12:00:00.5Z")
 
@@ -91,7 +90,7 @@ def test_every_field_of_a_wrong_type_is_refused_naming_the_circuit(field, wrong)
         parse_health(file({**GOOD, field: wrong}))
 
 
-@pytest.mark.parametrize("field", sorted(set(GOOD) - {"probe_claimed_at"}))
+@pytest.mark.parametrize("field", sorted(GOOD))
 def test_every_missing_field_is_refused(field):
     with pytest.raises(Invalid, match=f"has no {field}"):
         parse_health(file({key: value for key, value in GOOD.items() if key != field}))

@@ -185,8 +185,10 @@ def test_independent_refuses_the_authors_provider_anywhere_in_its_chain():
             choose("independent", authoring_providers=[author])
 
 
-def test_authors_matter_to_no_other_route():
-    assert choose("taste", authoring_providers=["anthropic"]).row.name == "claude-a"
+def test_authors_are_judged_whatever_route_is_asked_for():
+    """As the script did: a rubric whose independent candidate wrote the target blocks as a whole."""
+    with pytest.raises(Blocked, match="authoring provider anthropic"):
+        choose("taste", authoring_providers=["anthropic"])
 
 
 def test_validate_wants_every_candidate_reachable_by_itself():

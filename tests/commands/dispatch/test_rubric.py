@@ -145,7 +145,7 @@ FIELDS = [
 LAWFUL = {
     ("models", 0, "name"): [], ("models", 0, "taste"): [2**53 - 1], ("routing", "taste_min"): [0, -1], ("fallbacks",): [{}],
     ("fallbacks", "taste"): [[]], ("reviewed",): [None], ("seed",): [True],
-    ("models", 1, "via"): ["no-reference", "@", "a@", "@b"], ("models", 0, "provider"): ["no-reference", "@", "a@", "@b"],
+    ("models", 1, "via"): [None, "no-reference", "@", "a@", "@b"], ("models", 0, "provider"): ["no-reference", "@", "a@", "@b"],
 }  # fmt: skip
 
 
