@@ -121,7 +121,7 @@ def programs(folder):
     folder.mkdir()
     scripts = {
         "gatebook": f'PYTHONPATH="{ROOT}" exec "{sys.executable}" -m commands "$@"',
-        "codex": f"cat > /dev/null < /dev/stdin & [ $2 = - ] && cat <<'END' && exit\n{NOTHING_TO_DO}END\ncat <<'END'\n{VERDICT}END\n",
+        "codex": f"if [ $2 = - ]; then cat > /dev/null; cat <<'END'\n{NOTHING_TO_DO}END\nelse cat <<'END'\n{VERDICT}END\nfi",
         "claude": f"cat > /dev/null; cat <<'END'\n{APPROVAL}END\n",
         "node": f"cat > /dev/null; cat <<'END'\n{VERDICT}END\n",
     }
