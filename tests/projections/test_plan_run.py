@@ -261,3 +261,186 @@ def test_no_order_of_attempts_breaks_the_promises(start, attempts):
             open_one = None
         if name == "run.reported":
             assert not log.state.missing()
+
+
+def swapped():
+    return prepared("swap 1 to canvas-b; swap 3 to canvas-c")
+
+
+def handing():
+    log = prepared()
+    log.must("item.handed_off", handed(1))
+    return log
+
+
+def all_done():
+    log = prepared()
+    for step in (
+        ("item.deferred", not_approved(2)),
+        ("item.handed_off", handed(1)),
+        ("result.recorded", recorded(1)),
+        ("item.handed_off", handed(3)),
+        ("result.recorded", recorded(3)),
+    ):
+        log.must(*step)
+    return log
+
+
+def reported():
+    log = all_done()
+    log.must("run.reported", e.Reported(D[7]))
+    return log
+
+
+def finalized():
+    log = reported()
+    log.must("run.finalized", e.Finalized("s1", NONCES[1], D[2], D[7], {"draft_ready": 2, "skipped": 1}))
+    return log
+
+
+def claimed_only():
+    log = approved()
+    log.must("marker.claimed", e.Claimed("s1", D[2], "2026-11-30T10:00:00Z", NONCES[1]))
+    return log
+
+
+def archived_one():
+    log = claimed_only()
+    log.must("result.archived", archive())
+    return log
+
+
+def archive(key=None, name=f"pre-{D[2][:20]}.json", nonce=NONCES[1]):
+    return e.Archived(key or KEYS[0], name, D[8], nonce)
+
+
+def preparation(keys=(KEYS[0], KEYS[2]), count=0):
+    return e.Prepared("s1", NONCES[1], "2026-11-30T10:00:01Z", count, keys)
+
+
+def proposal(items, digest=D[8]):
+    return e.Proposed(D[0], digest, D[0], items)
+
+
+def after_release():
+    log = finalized()
+    log.must("marker.released", e.Released("s1", NONCES[1]))
+    log.must("plan.approved", approval("1,3", before=D[2], nonce=NONCES[3]), b"1,3")
+    return log
+
+
+def deferral(place, reason, **more):
+    return e.Deferred(place, KEYS[place - 1], NONCES[1], reason, **{"result": D[5], "entry": D[6], **more})
+
+
+MISSING_SKILL = {"status": "error", "rule": "skill_missing"}
+
+
+@pytest.mark.parametrize(
+    ("start", "name", "data", "why"),
+    [
+        (Log, "plan.proposed", proposal((ITEMS[1], ITEMS[0])), "indices"),
+        (Log, "plan.proposed", proposal((ITEMS[0], e.Item(2, "", "1", "1", "canvas-a"))), "one result key"),
+        (approved, "plan.proposed", proposal(ITEMS, D[1]), "current one already"),
+        (approved, "plan.proposed", proposal(ITEMS, D[2]), "current one already"),
+        (approved, "plan.approved", approval("1", before=D[2]), "nonce"),
+        (claimed_only, "marker.claimed", e.Claimed("s1", D[2], "2026-11-30T10:00:00Z", NONCES[2]), "another claim"),
+        (after_release, "marker.claimed", e.Claimed("s1", D[2], "2026-11-30T10:00:00Z", NONCES[1]), "nonce"),
+        (finalized, "run.reported", e.Reported("x"), "digest"),
+        (finalized, "item.handed_off", handed(1), "finalized"),
+        (claimed_only, "marker.prepared", preparation((KEYS[0],)), "keys"),
+        (archived_one, "marker.prepared", preparation(count=0), "fewer"),
+        (prepared, "marker.prepared", preparation(count=1), "archives nothing"),
+        (prepared, "result.archived", archive(), "prepared already"),
+        (claimed_only, "result.archived", archive(KEYS[1]), "only an approved"),
+        (archived_one, "result.archived", archive(), "only an approved"),
+        (claimed_only, "result.archived", archive(name="pre-x.json"), "another name"),
+        (claimed_only, "item.handed_off", handed(1), "not prepared"),
+        (handing, "item.handed_off", handed(1, 2), "another hand-off is open"),
+        (prepared, "item.handed_off", handed(3), "in order"),
+        (prepared, "item.handed_off", handed(2), "in order"),
+        (prepared, "item.handed_off", handed(1, 2), "attempt"),
+        (swapped, "item.handed_off", handed(1), "swap"),
+        (prepared, "item.handed_off", e.HandedOff(1, KEYS[1], "canvas-a", NONCES[1], 1), "no such item"),
+        (handing, "item.deferred", deferral(3, e.INTERRUPTED, result="", entry=""), "only the open"),
+        (handing, "item.deferred", deferral(1, e.INTERRUPTED), "only the open"),
+        (all_done, "item.deferred", not_approved(2), "has a result"),
+        (prepared, "item.deferred", deferral(1, e.NOT_APPROVED), "is approved"),
+        (prepared, "item.deferred", deferral(2, e.PAUSED), "reason"),
+        (prepared, "item.deferred", deferral(1, "bored"), "reason"),
+        (prepared, "item.deferred", deferral(1, e.PAUSED, kept=True), "reason"),
+        (handing, "item.deferred", deferral(3, e.SKILL_MISSING), "open"),
+        (handing, "result.recorded", recorded(1, "graded"), "status"),
+        (prepared, "result.recorded", recorded(2), "not approved"),
+        (prepared, "result.recorded", recorded(3, **MISSING_SKILL), "in order"),
+        (prepared, "result.recorded", recorded(1, "error"), "open hand-off"),
+        (prepared, "result.recorded", recorded(1, "skipped", rule="skill_missing"), "open hand-off"),
+        (handing, "result.recorded", recorded(3), "open hand-off"),
+        (all_done, "result.recorded", recorded(1, rule="adopted"), "adopted"),
+        (handing, "run.reported", e.Reported(D[7]), "no result"),
+        (all_done, "run.delivered", e.Delivered({KEYS[1]: D[3]}), "ready draft"),
+        (all_done, "run.delivered", e.Delivered({"course-9__assignment-9": D[3]}), "ready draft"),
+        (all_done, "run.finalized", e.Finalized("s1", NONCES[1], D[2], D[7], {"draft_ready": 2, "skipped": 1}), "older than a result"),
+        (reported, "run.finalized", e.Finalized("s1", NONCES[1], D[9], D[7], {"draft_ready": 2, "skipped": 1}), "plan"),
+        (reported, "run.finalized", e.Finalized("s2", NONCES[1], D[2], D[7], {"draft_ready": 2, "skipped": 1}), "another claim"),
+        (reported, "marker.released", e.Released("s1", NONCES[1]), "finalized"),
+        (finalized, "run.finalized", e.Finalized("s1", NONCES[1], D[2], D[7], {"draft_ready": 2, "skipped": 1}), "finalized"),
+    ],
+)  # fmt: skip
+def test_what_may_not_follow_is_refused_with_its_own_reason(start, name, data, why):
+    log = start()
+    fact = Fact(
+        99,
+        "run/1-2026-11-30",
+        99,
+        name,
+        data,
+        99,
+        "cli:t",
+        "t",
+        content=b"1" if name == "plan.approved" else None,
+        content_digest="x",
+    )
+    with pytest.raises(Unlawful) as refused:
+        p.admit(log.state, fact, log.law)
+    assert why in f"{refused.value.reason} {refused.value}"
+
+
+def test_results_of_an_earlier_run_are_never_accepted():
+    log = archived_one()
+    log.must("marker.prepared", preparation(count=1))
+    log.must("item.handed_off", e.HandedOff(1, KEYS[0], "canvas-a", NONCES[1], 1, D[9]))
+    assert not log.try_("result.recorded", recorded(1, result=D[8]))  # the archived one
+    assert not log.try_("result.recorded", recorded(1, result=D[9]))  # the one that stood in the slot
+    log.must("result.recorded", recorded(1))
+
+
+def test_a_resumed_and_unprepared_run_is_not_finalized():
+    log = reported()
+    log.must("marker.resumed", e.Resumed("s1", NONCES[1]))
+    assert not log.try_(
+        "run.finalized", e.Finalized("s1", NONCES[1], D[2], D[7], {"draft_ready": 2, "skipped": 1})
+    )
+
+
+def test_a_missing_skill_is_an_error_without_a_hand_off_and_defers_the_rest():
+    log = prepared()
+    log.must("result.recorded", recorded(1, **MISSING_SKILL))
+    log.must("item.deferred", deferral(3, e.SKILL_MISSING))
+    assert log.state.next_item() is None
+
+
+def test_a_paused_item_is_handed_off_again_and_an_interrupted_one_too():
+    log = handing()
+    log.must("item.deferred", deferral(1, e.INTERRUPTED, result="", entry=""))
+    log.must("item.deferred", deferral(1, e.PAUSED))
+    log.must("item.handed_off", handed(1, 2))
+    log.must("result.recorded", recorded(1))
+
+
+def test_an_adopted_entry_replaces_only_the_entry():
+    log = all_done()
+    log.must(
+        "result.recorded", e.Recorded(1, KEYS[0], NONCES[1], "draft_ready", D[3], D[9], D[9], rule="adopted")
+    )
+    assert (log.state.results[KEYS[0]].digest, log.state.results[KEYS[0]].entry) == (D[3], D[9])
