@@ -5,7 +5,7 @@ import subprocess
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from commands.git import Git, GitFailed, quote_path
@@ -374,6 +374,81 @@ def test_commits_since(filled):
     assert commits_between(g, second, first) is None
     assert commits_between(g, UNBORN, second) == (second, first)
     assert commits_between(g, "0" * 40, second) is None
+
+
+NAMES = ["a", "b b", "d/c", "ü"]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["write", "delete", "add", "uncache", "link", "chmod", "move", "commit"]),
+        st.sampled_from(NAMES),
+        st.integers(0, 2),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(STEPS)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_mix_of_changes_gives_what_git_itself_says_path_by_path(tmp_path_factory, steps):
+    root = tmp_path_factory.mktemp("mix")
+
+    def git(*args, check=True):
+        identity = ("-c", "user.name=T", "-c", "user.email=t@x")
+        return subprocess.run(["git", *identity, *args], cwd=root, check=check, capture_output=True).stdout
+
+    git("init", "-q")
+    for kind, name, number in steps:
+        path = root / name
+        if kind in ("write", "link"):
+            path.parent.mkdir(exist_ok=True)
+            path.unlink(missing_ok=True)
+            path.symlink_to(str(number)) if kind == "link" else path.write_text(f"{number}\n")
+        elif kind == "delete":
+            path.unlink(missing_ok=True)
+        elif kind == "chmod" and path.is_file() and not path.is_symlink():
+            path.chmod(0o755 if number else 0o644)
+        elif kind == "move" and (path.is_file() or path.is_symlink()):
+            target = root / NAMES[number]
+            target.parent.mkdir(exist_ok=True)
+            path.rename(target)
+        elif kind == "add":
+            git("add", "-A", "--", name, check=False)
+        elif kind == "uncache":
+            git("rm", "-q", "--cached", "--", name, check=False)
+        elif kind == "commit":
+            git("commit", "-q", "-m", "c", check=False)
+    # Path by path: a path is dirty where HEAD, index and work tree are not all the same; its value is what lies there.
+    head = {}
+    for line in git("ls-tree", "-r", "-z", "HEAD", check=False).decode().split("\0"):
+        if line:
+            head[line.partition("\t")[2]] = line.split()[0] + line.split()[2]
+    index = {
+        line.partition("\t")[2]: line.split()[0] + line.split()[1]
+        for line in git("ls-files", "-s", "-z").decode().split("\0")
+        if line
+    }
+    expected = {}
+    for name in NAMES:
+        path = root / name
+        work = None
+        if path.is_symlink():
+            text = subprocess.run(
+                ["git", "hash-object", "--stdin"],
+                cwd=root,
+                input=os.readlink(path).encode(),
+                capture_output=True,
+            ).stdout
+            work = "120000" + text.decode().strip()
+        elif path.is_file():
+            work = ("100755" if os.access(path, os.X_OK) else "100644") + git(
+                "hash-object", "--", name
+            ).decode().strip()
+        if not head.get(name) == index.get(name) == work:
+            expected[name] = DELETED if work is None else work[6:]
+    tree = read_tree(str(root))
+    assert tree.dirty == expected
+    assert tree.head == (git("rev-parse", "-q", "--verify", "HEAD", check=False).decode().strip() or UNBORN)
 
 
 @pytest.mark.slow
