@@ -47,6 +47,8 @@ class Walk:
         self._known: Iterator[Event] = store.read(self.seq + 1, self._head + 1)
         self._chain: Chain | None = None
         self._pending: list[Event] = []
+        self._whole = (0, self._valid)  # how many pending events, and up to where, end with a whole batch
+        self._many = False
 
     def run(self) -> None:
         """Read to the end.
@@ -60,11 +62,15 @@ class Walk:
         while True:
             page = list(stream.answers_from(inbox))
             if len(page) == PAGE:
+                self._many = True
                 inbox = stream.ask_from(self.place + 1 + PAGE, PAGE)
             for stored in page:
                 self._take(stored)
-            if len(page) < PAGE or not page[-1].more:
-                self._flush()
+                if not stored.more:
+                    self._whole = (len(self._pending), self._valid)
+            if len(page) < PAGE:
+                self._whole = (len(self._pending), self._valid)
+            self._flush()
             if len(page) < PAGE:
                 break
         if self.seq < self._head:
@@ -83,6 +89,8 @@ class Walk:
             return
         if self._chain is None:
             self._chain = self._chain_at(self.seq)
+            if self._many:
+                self._chain.expect_many()
         try:
             self._pending.append(self._chain.extend(stored.body))
         except Void:
@@ -132,11 +140,14 @@ class Walk:
         return Chain(head_of(last) if last else Head(), version, has_key)
 
     def _flush(self) -> None:
-        if self._pending:
-            self._store.store_events(self._connection, self._pending)
-            self._pending = []
+        """Keep what came, but no batch in part while the rest of it may still come."""
+        count, valid = self._whole
+        if count:
+            self._store.store_events(self._connection, self._pending[:count])
+            del self._pending[:count]
+        self._whole = (0, valid)
         anchor = self._store.anchor
-        anchor.place, anchor.seq, anchor.voids = self._valid
+        anchor.place, anchor.seq, anchor.voids = valid
         if self.seq >= self._head:
             anchor.tip, anchor.tip_seq, anchor.tip_voids = self.place, self.seq, self.voids
         anchor.save()
