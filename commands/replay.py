@@ -52,6 +52,10 @@ def _judge(ledger: Ledger, args: Args) -> tuple[Report, dict[str, object]]:
     if args.rate:
         more["seconds"] = round(seconds, 3)
         more["events_per_second"] = round(report.events / seconds) if seconds else 0
+    if report.ok:
+        from commands.audit.against import check_recorded
+
+        check_recorded(ledger, report)
     if report.ok and upto is None and os.path.exists(os.path.join(ledger.folder, "views.db")):
         differ = _views_differ(ledger)
         more["views"] = "differ" if differ else "equal"

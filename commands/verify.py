@@ -32,14 +32,6 @@ def unreadable(error: Tampered, field: str = "file", expected: str = "a readable
     return report
 
 
-def _reach(ledger: Ledger) -> tuple[int, str]:
-    """(size, promise) of the last checkpoint on record; (0, "recorded") without one."""
-    from commands.audit.against import reach
-
-    found = reach(ledger)
-    return (found.head.size, found.promise) if found is not None else (0, "recorded")
-
-
 def describe(report: Report, promise: str) -> str:
     """The verdict in a line or two for people."""
     head = f"head {report.head_seq} {report.head_hash.hex()[:16]}…"
@@ -68,6 +60,7 @@ def describe(report: Report, promise: str) -> str:
 
 def examine(ledger: Ledger, args: Args) -> tuple[Report, str]:
     """(report, promise) of a verification as `args` ask for it."""
+    from commands.audit.against import check_recorded
     from commands.progress import Bar
     from ledger.verify import verify
 
@@ -91,7 +84,7 @@ def examine(ledger: Ledger, args: Args) -> tuple[Report, str]:
         bar.close()
     size, promise = (attested.head.size, attested.promise) if attested is not None else (0, "recorded")
     if report.ok:
-        recorded, how = _reach(ledger)
+        recorded, how = check_recorded(ledger, report)
         if recorded > size:
             size, promise = recorded, how
         report.checkpointed = size

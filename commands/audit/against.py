@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from commands.audit.keys import Attested, attest, read_note
+from ledger.errors import Invalid, Refused, Tampered
 from ledger.proofs.logtree import LogTree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ledger.access import Ledger
+    from ledger.verify import Report
 
 
 def compare_with(ledger: Ledger, path: str) -> Attested:
@@ -31,6 +33,29 @@ def start_after(ledger: Ledger, path: str) -> tuple[Attested, bytes]:
     """
     found = attest(ledger, read_note(path))
     return found, LogTree(ledger.store, ledger.folder).start_after(found.head, ledger.store.head().seq)
+
+
+def check_recorded(ledger: Ledger, report: Report) -> tuple[int, str]:
+    """(size, promise) of the last checkpoint on record; (0, "recorded") without one.
+
+    The verified events must be the ones that it covers, and its note one that this ledger signed: a rewritten
+    history cannot carry the old checkpoints along. Where not, `report` says so.
+    """
+    from ledger.verify import Wrong
+
+    events = ledger.store.reader().of_type("ledger.checkpointed", 1, before=report.head_seq + 1)
+    content = ledger.store.artifact(events[0]) if events else None
+    if content is None:
+        return 0, "recorded"
+    expected = "a note that this ledger's keys signed, over its events"
+    try:
+        found = attest(ledger, content.decode("utf-8", "replace"))
+        LogTree(ledger.store, ledger.folder).confirm(found.head, report.head_seq)
+    except (Tampered, Refused, Invalid) as error:
+        verdict = error.verdict if isinstance(error, Tampered) else "content-mismatch"
+        report.blame(Wrong(verdict, events[0].seq, "content", expected, str(error)))
+        return 0, "recorded"
+    return found.head.size, found.promise
 
 
 def reach(ledger: Ledger) -> Attested | None:
