@@ -9,6 +9,7 @@ import os
 import re
 import sys
 
+from commands.context import say
 from commands.sessions.advance import advance
 from commands.sessions.gate_run import split_command
 from commands.sessions.program import NotFound, run_program
@@ -79,7 +80,7 @@ def drive(writer: Writer, programs: Programs) -> str:
             return _stopped(writer, stop_after)
         action = next_action(state)
         if action == "done":
-            print(recorded_summary(writer))
+            say(recorded_summary(writer))
             return "delivered"
         word, _, rest = action.partition(" ")
         if word in ("executor", "reviewer", "gate"):
@@ -97,7 +98,7 @@ def drive(writer: Writer, programs: Programs) -> str:
         elif word == "delivery":
             from commands.sessions.delivery import deliver
 
-            print(deliver(writer))
+            say(deliver(writer))
             return "delivered"
         else:
             raise Refused(_why_stuck(state, action))

@@ -13,11 +13,13 @@ from ledger.sqlite import SQLiteStore
 AGENT = '''
 """A scripted agent: the n-th call of a role does the n-th thing of its script (the last one again and again)."""
 import json, os, sys, time, signal, pathlib
+sys.stdin.reconfigure(encoding="utf-8")
+sys.stdout.reconfigure(encoding="utf-8")
 role, folder = sys.argv[1], pathlib.Path(sys.argv[2])
 prompt = sys.stdin.read()
 count = len(list(folder.glob(f"{role}-*.prompt")))
-(folder / f"{role}-{count + 1}.prompt").write_text(prompt)
-script = json.loads((folder / f"{role}.json").read_text())
+(folder / f"{role}-{count + 1}.prompt").write_text(prompt, encoding="utf-8")
+script = json.loads((folder / f"{role}.json").read_text(encoding="utf-8"))
 step = script[min(count, len(script) - 1)]
 for name, text in step.get("write", {}).items():
     path = pathlib.Path(name)

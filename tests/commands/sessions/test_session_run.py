@@ -613,3 +613,10 @@ def test_a_second_run_is_refused_while_the_first_lives(house):
     first.wait(20)
     assert not os.path.exists(house.root / f".review-loop/sessions/{uuid}.lock")
     flag.unlink(missing_ok=True)
+
+
+def test_a_terminal_that_is_not_utf_8_still_gets_the_delivery(house):
+    done = house.run(*PLAN, process=True, LC_ALL="POSIX", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert done.returncode == 0, done.stderr
+    assert b"stages" in done.stdout
+    assert house.sessions()[0]["delivered"]
