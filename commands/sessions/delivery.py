@@ -212,9 +212,11 @@ def _append_to_docs(writer: Writer, text: str) -> None:
     name = writer.config.docs_file
     if not name:
         return
-    path = os.path.normpath(os.path.join(writer.root, name))
-    if os.path.commonpath([writer.root, os.path.realpath(path)]) != os.path.realpath(writer.root):
-        raise Refused(f"docs_file {name} lies outside of the work tree")
+    root = os.path.realpath(writer.root)
+    path = os.path.realpath(os.path.join(root, name))
+    inside = os.path.relpath(path, root).split(os.sep)
+    if inside[0] == os.pardir or {".git", ".gatebook"} & set(inside):
+        raise Refused(f"docs_file {name} is not a file of the work tree")
     try:
         with open(path, encoding="utf-8") as file:
             if text in file.read():

@@ -28,8 +28,14 @@ def take_back(writer: Writer, state: State, paths: tuple[str, ...]) -> None:
         raise Refused(
             f"the changes of {', '.join(paths[:5])} cannot be taken back by themselves; restore them, then resume"
         )
-    for path in paths:
-        full = os.path.join(writer.root, os.fsdecode(unquote_path(path)))
+    root = os.path.realpath(writer.root)
+    places = {path: os.path.join(root, os.fsdecode(unquote_path(path))) for path in paths}
+    for path, full in places.items():
+        if os.path.realpath(os.path.dirname(full)) != os.path.dirname(full):
+            raise Refused(
+                f"{path} lies behind a symbolic link now: take the change back by hand, then resume"
+            )
+    for path, full in places.items():
         content = old[path]
         if content is None:
             os.unlink(full)

@@ -615,6 +615,54 @@ def test_a_second_run_is_refused_while_the_first_lives(house):
     flag.unlink(missing_ok=True)
 
 
+@pytest.mark.parametrize(
+    "name", ["../outside.md", ".git/hooks/pre-commit", "/etc/gatebook-docs", "link/x.md"]
+)
+def test_a_docs_file_outside_of_the_work_tree_is_refused(house, tmp_path, name):
+    (tmp_path / "elsewhere").mkdir()
+    os.symlink(tmp_path / "elsewhere", house.root / "link")
+    house.config(f"docs_file: {name}\n")
+    done = house.run(*PLAN)
+    assert (done.returncode, b"docs_file" in done.stderr) == (4, True)
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert not (house.root / ".git/hooks/pre-commit").exists()
+
+
+def test_simplify_that_breaks_the_build_is_taken_back(house):
+    house.user_config(
+        f"simplify_command: {house.agent('simplify')}\nbuild_check_command: grep -q 'x = 2' src/a.py\n"
+    )
+    house.script(
+        simplify=[
+            {
+                "write": {"src/a.py": "broken\n", "new.txt": "n\n"},
+                "delete": ["README.md"],
+                "say": "agent: s\ntool_uses: 3\n",
+            }
+        ]
+    )
+    done = house.run(*PLAN)
+    assert done.returncode == 0, done.stderr.decode()
+    assert (house.root / "src/a.py").read_text() == "x = 2\n"
+    assert (house.root / "README.md").read_text() == "# R\n"
+    assert not (house.root / "new.txt").exists()
+    assert "polish / simplify：已撤回" in done.stdout.decode()
+
+
+def test_a_lint_command_that_prints_something_else_stops_the_fast_replay(house):
+    house.user_config(f"project_docs_command: {house.agent('docs')}\nlint_command: grep -c words README.md\n")
+    house.script(
+        executor=[did("src/a.py", "x = 2\n"), NOOP],
+        docs=[
+            {"write": {"README.md": "# R\n\nMore words.\n"}, "say": "agent: d\ntool_uses: 3\n"},
+            {"say": "agent: d\ntool_uses: 1\n"},
+        ],
+    )
+    assert house.run(*PLAN).returncode == 0
+    assert "stages.carried" not in house.types()
+    assert house.types().count("stages.cleared") == 1
+
+
 def test_a_terminal_that_is_not_utf_8_still_gets_the_delivery(house):
     done = house.run(*PLAN, process=True, LC_ALL="POSIX", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert done.returncode == 0, done.stderr
