@@ -213,6 +213,13 @@ def test_every_link_leads_to_a_page_and_a_heading_that_exist():
             assert anchor in anchors(found), (page, target)
 
 
+def test_every_test_and_tool_that_a_page_names_exists():
+    for page in PAGES:
+        with open(os.path.join(ROOT, page), encoding="utf-8") as file:
+            for named in re.findall(r"`((?:tests|tools)/[\w./-]+)`", file.read()):
+                assert os.path.exists(os.path.join(ROOT, named)), (page, named)
+
+
 def test_every_page_of_docs_is_reached_from_the_readme():
     reached = {target.partition("#")[0] for page, target in links() if page == "README.md"}
     assert {page for page in PAGES if page.startswith("docs/")} <= reached
