@@ -33,6 +33,10 @@ SOURCES = (REVIEWER_APPROVED, USER_SUPPLIED, REVIEW_ONLY)
 ENTRY_POINTS = ("plan", "execute-from-session", "execute-from-plan", "review-only", "review-loop")
 STAGES = ("exec", "polish", "docs", "security")
 USER_ABORT = "user-abort"
+_FIELDS = frozenset(
+    ("entry_point", "plan_source", "base_head", "base_dirty", "last_verified_head", "last_verified_dirty",
+     "session_commits", "completed_stages", "delivery_blocked_by")
+)  # fmt: skip
 BASELINE_FIELDS = ("base_head", "base_dirty", "last_verified_head", "last_verified_dirty", "session_commits")
 
 SENTINEL = "(none — review-only mode)\n\nScope: see `## Review Target` section below."
@@ -213,10 +217,14 @@ def parse_metadata(body: str | None) -> Metadata:
         Invalid: a value outside its set, broken JSON. Missing fields take the contract's defaults.
     """
     found: dict[str, str] = {}
+    current = ""
     for line in (body or "").split("\n"):
         key, colon, value = line.strip().removeprefix("-").strip().partition(":")
-        if colon and key.replace("_", "a").isalpha() and key not in found:
+        if colon and key in _FIELDS and key not in found:
+            current = key
             found[key] = value.strip()
+        elif current:
+            found[current] = f"{found[current]}\n{line}".strip()  # JSON over several lines
     metadata = Metadata()
     metadata.missing = [name for name in BASELINE_FIELDS if name not in found]
     metadata.entry_point = _one_of(found, "entry_point", ENTRY_POINTS, metadata.entry_point)
@@ -232,13 +240,18 @@ def parse_metadata(body: str | None) -> Metadata:
     for stage in metadata.completed_stages:
         if stage not in STAGES:
             raise Invalid(f"completed_stages: {stage[:40]!r} is none of {', '.join(STAGES)}")
-    blocked = found.get("delivery_blocked_by", "null").partition(" #")[0].strip().strip('"')
+    blocked = _first(found.get("delivery_blocked_by", "null")).strip('"`')
     if blocked not in ("null", "", *STAGES, USER_ABORT):
         raise Invalid(
             f"delivery_blocked_by: {blocked[:40]!r} is none of {', '.join(STAGES)}, {USER_ABORT}, null"
         )
     metadata.delivery_blocked_by = None if blocked in ("null", "") else blocked
     return metadata
+
+
+def _first(value: str) -> str:
+    """A one-line value without a comment after it."""
+    return value.partition("\n")[0].partition(" #")[0].strip()
 
 
 def _one_of(found: dict[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:
@@ -273,7 +286,7 @@ def _words(value: str, name: str) -> list[str]:
     import json
 
     inner, closed, after = value.partition("]")
-    if not value.startswith("[") or not closed or after.strip()[:1] not in ("", "#"):
+    if not value.startswith("[") or not closed or after.partition("\n")[0].strip()[:1] not in ("", "#"):
         raise Invalid(f"{name} is not a list in brackets")
     value = inner + closed
     try:

@@ -87,6 +87,29 @@ def test_metadata_reads_back(dirty, commits, blocked):
     assert (again.delivery_blocked_by, again.missing) == (blocked, [])
 
 
+def test_metadata_may_stand_over_several_lines():
+    text = """
+- entry_point: `plan`
+- base_head: %s   # at the beginning
+- base_dirty: {
+    "a: b": "<deleted>",
+    "c": "%s"
+  }
+- session_commits: [
+    "%s",
+  ]
+- completed_stages:
+  ["exec"]
+Some prose.
+""" % (("a" * 40,) * 3)
+    metadata = parse_metadata(text.replace('",\n  ]', '"\n  ]'))
+    assert metadata.entry_point == "plan"
+    assert metadata.dirty["base_dirty"] == {"a: b": "<deleted>", "c": "a" * 40}
+    assert metadata.session_commits == ["a" * 40]
+    assert metadata.completed_stages == ["exec"]
+    assert metadata.missing == ["last_verified_head", "last_verified_dirty"]
+
+
 @pytest.mark.parametrize(
     "line",
     ["- base_head: main", "- base_dirty: [1]", "- base_dirty: {", "- completed_stages: exec", "- completed_stages: [gate]",
