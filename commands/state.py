@@ -39,6 +39,16 @@ def snapshot(ledger: Ledger, name: str, key: str | None, seq: int) -> dict[str, 
     }
 
 
+def _nothing_of(ledger: Ledger, args: Args) -> bool:
+    """Whether KEY names a stream that never had an event; says so, for that is mostly a mistyped key."""
+    from projections.timetravel import stream_of
+
+    if args.key is None or ledger.store.reader().version(stream_of(args.name, args.key)):
+        return False
+    say(f"  (no event of {stream_of(args.name, args.key)} in this ledger)")
+    return True
+
+
 def _lines(value: object, at: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, dict) and value:
         for name, inner in value.items():
@@ -59,7 +69,10 @@ def state(args: Args, context: Context) -> int:
     if args.json:
         emit(found)
         return 0
-    say(f"{args.name} as of event {seq} ({found['as_of']}), fold {found['fold']}")
+    moment = f"as of event {seq} ({found['as_of']})" if seq else "before the first event"
+    say(f"{args.name} {moment}, fold {found['fold']}")
+    if _nothing_of(ledger, args):
+        return 0
     lines = list(_lines(found["state"]))
     width = min(60, max((len(place) for place, _ in lines), default=0))
     for place, text in lines:
@@ -71,13 +84,16 @@ def _changes(old: object, new: object, at: str = "") -> Iterator[dict[str, objec
     if isinstance(old, dict) and isinstance(new, dict):
         for name in [*old, *(key for key in new if key not in old)]:
             yield from _changes(old.get(name), new.get(name), f"{at}.{name}" if at else str(name))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, (was, now) in enumerate(zip(old, new, strict=True)):
+            yield from _changes(was, now, f"{at}[{index}]")
     elif old != new:
         yield {"field": at, "from": old, "to": new}
 
 
 def diff(args: Args, context: Context) -> int:
     """Print which fields of a projection changed between two moments, and which events changed them."""
-    from projections.timetravel import between
+    from projections.timetravel import changing
 
     _known(args.name)
     ledger = context.ledger()
@@ -88,7 +104,7 @@ def diff(args: Args, context: Context) -> int:
     old = snapshot(ledger, args.name, args.key, first)
     new = snapshot(ledger, args.name, args.key, last)
     changes = list(_changes(old["state"], new["state"]))
-    events = between(reader, args.name, args.key, first, last)
+    events = changing(reader, args.name, args.key, first, last)
     if args.json:
         emit(
             {
@@ -106,8 +122,9 @@ def diff(args: Args, context: Context) -> int:
     say(
         f"{args.name} {args.key}: event {first} to {last}, {len(changes)} field{'' if len(changes) == 1 else 's'} changed"
     )
+    _nothing_of(ledger, args)
     for change in changes:
-        say(f"  {change['field']}: {dumps(change['from'])} -> {dumps(change['to'])}")
+        say(f"  {change['field'] or args.name}: {dumps(change['from'])} -> {dumps(change['to'])}")
     for seq in events:
         event = reader.event(seq)
         if event is not None:

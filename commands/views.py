@@ -124,6 +124,19 @@ def _statement(text: str, given: dict[str, str]) -> tuple[str, dict[str, object]
             f"query {text} has no parameter {unknown[0]}; it takes {', '.join(query.params) or 'none'}"
         )
     values: dict[str, object] = {**query.params, **given}
+    for name, default in query.params.items():
+        if isinstance(default, int):
+            try:
+                float(str(values[name]))
+            except ValueError:
+                raise Usage(f"query {text}: --param {name}={values[name]} must be a number") from None
+    if "now" in values and values["now"] != query.params["now"]:
+        from projections.times import parse_time
+
+        try:
+            parse_time(str(values["now"]), "--param now")
+        except Invalid as error:
+            raise Usage(str(error)) from None
     missing = [name for name, value in values.items() if value is None]
     if missing:
         raise Usage(f"query {text} needs --param {missing[0]}=…")
@@ -211,8 +224,11 @@ def query(args: Args, context: Context) -> int:
     with open_views(context.ledger()) as database:
         connection = database.conn
         connection.execute("PRAGMA query_only=ON")
-        # json_each and json_tree are made as virtual tables when first used, which the authorizer would deny.
-        connection.execute("SELECT 1 FROM json_each('[]') UNION SELECT 1 FROM json_tree('[]')").fetchall()
+        # Virtual tables are made, and the full text's looked at, when first used, which the authorizer would deny.
+        connection.execute(
+            "SELECT 1 FROM json_each('[]') UNION SELECT 1 FROM json_tree('[]') "
+            "UNION SELECT 1 FROM (SELECT rowid FROM events_fts LIMIT 1)"
+        ).fetchall()
         connection.set_authorizer(_allowed)
         try:
             cursor = connection.execute(sql, values)

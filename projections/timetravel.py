@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from projections.engine import load
+from projections.engine import fact_of, load
 from projections.registry import aggregate, kind_of
 
 TYPE_CHECKING = False
@@ -23,6 +23,12 @@ NAMES: dict[str, str] = {
     "sessions": "session",
     "stages": "session",
 }
+
+
+def stream_of(name: str, key: str) -> str:
+    """The stream that KEY means for the projection `name`: its id, or the whole stream name."""
+    kind = NAMES[name]
+    return key if key.startswith(f"{kind}/") else f"{kind}/{key}"
 
 
 def version_at(reader: Reader, stream: str, seq: int) -> int:
@@ -55,7 +61,7 @@ def projection(reader: Reader, name: str, key: str | None, seq: int) -> tuple[An
     module = aggregate(kind)
     show = module.STATES[name]
     if key is not None:
-        stream = key if key.startswith(f"{kind}/") else f"{kind}/{key}"
+        stream = stream_of(name, key)
         return show(stream, state_at(reader, stream, seq)[0]), module.FOLD
     found = {}
     for stream in reader.streams(kind):
@@ -67,9 +73,20 @@ def projection(reader: Reader, name: str, key: str | None, seq: int) -> tuple[An
     return found, module.FOLD
 
 
-def between(reader: Reader, name: str, key: str, first: int, last: int) -> list[int]:
-    """The seqs of the events of the projection's stream with first < seq <= last."""
-    kind = NAMES[name]
-    stream = key if key.startswith(f"{kind}/") else f"{kind}/{key}"
-    after, upto = version_at(reader, stream, first), version_at(reader, stream, last)
-    return [event.seq for event in reader.stream(stream, after=after, upto=upto)]
+def changing(reader: Reader, name: str, key: str, first: int, last: int) -> list[int]:
+    """The seqs of the events with first < seq <= last after which the projection says something else than before."""
+    import msgspec
+
+    module = aggregate(NAMES[name])
+    show, evolve = module.STATES[name], module.evolve
+    stream = stream_of(name, key)
+    state, version = state_at(reader, stream, first)
+    before = msgspec.json.encode(show(stream, state))
+    found = []
+    for event in reader.stream(stream, after=version, upto=version_at(reader, stream, last)):
+        state = evolve(state, fact_of(event))
+        after = msgspec.json.encode(show(stream, state))
+        if after != before:
+            found.append(event.seq)
+        before = after
+    return found

@@ -61,19 +61,28 @@ NAMED: dict[str, Query] = {
         example="gatebook query denials",
     ),
     "endpoint-failures": Query(
-        "endpoints by failures: how many of each reason, how often they came back, and how they stand",
+        "endpoints by failures: circuits opened, of each reason, dispatch attempts that failed for one, and how they stand",
         """
-        SELECT json_extract(data, '$.provider') AS provider, json_extract(data, '$.executor') AS executor,
-            sum(type = 'circuit.opened') AS failures,
-            sum(json_extract(data, '$.reason') = 'quota') AS quota,
-            sum(json_extract(data, '$.reason') = 'authentication') AS authentication,
-            sum(json_extract(data, '$.reason') = 'rate_limit') AS rate_limit,
-            sum(json_extract(data, '$.reason') = 'provider_unavailable') AS provider_unavailable,
+        SELECT provider, executor, sum(type = 'circuit.opened') AS failures,
+            sum(type = 'circuit.opened' AND reason = 'quota') AS quota,
+            sum(type = 'circuit.opened' AND reason = 'authentication') AS authentication,
+            sum(type = 'circuit.opened' AND reason = 'rate_limit') AS rate_limit,
+            sum(type = 'circuit.opened' AND reason = 'provider_unavailable') AS provider_unavailable,
+            sum(type = 'dispatch.returned') AS failed_attempts,
             sum(type = 'circuit.probed') AS probes, sum(type = 'circuit.closed') AS recoveries,
-            (SELECT e.type FROM events e WHERE e.stream = events.stream ORDER BY e.seq DESC LIMIT 1) AS last_event,
+            (SELECT e.type FROM events e WHERE e.stream = circuit ORDER BY e.seq DESC LIMIT 1) AS last_event,
             max(recorded_at) AS last
-        FROM events WHERE type IN ('circuit.opened', 'circuit.probed', 'circuit.closed', 'circuit.imported')
-        GROUP BY stream ORDER BY failures DESC, provider, executor
+        FROM (SELECT type, stream AS circuit, recorded_at, json_extract(data, '$.provider') AS provider,
+                json_extract(data, '$.executor') AS executor, json_extract(data, '$.reason') AS reason
+            FROM events WHERE type IN ('circuit.opened', 'circuit.probed', 'circuit.closed', 'circuit.imported')
+            UNION ALL
+            SELECT r.type, 'circuit/' || json_extract(a.data, '$.provider') || '|' || json_extract(a.data, '$.executor'),
+                r.recorded_at, json_extract(a.data, '$.provider'), json_extract(a.data, '$.executor'), json_extract(r.data, '$.reason')
+            FROM events r JOIN events a ON a.stream = r.stream AND a.type = 'dispatch.attempted'
+                AND json_extract(a.data, '$.attempt') = json_extract(r.data, '$.attempt')
+            WHERE r.type = 'dispatch.returned' AND json_extract(r.data, '$.reason')
+                IN ('quota', 'authentication', 'rate_limit', 'provider_unavailable'))
+        GROUP BY circuit ORDER BY failures DESC, failed_attempts DESC, provider, executor
         """,
         example="gatebook query endpoint-failures",
     ),

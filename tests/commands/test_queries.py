@@ -183,6 +183,15 @@ def test_endpoints_are_ordered_by_failures_of_each_reason(told):
     assert (second["provider"], second["quota"], second["last_event"]) == ("openai", 1, "circuit.opened")
 
 
+def test_failed_attempts_count_for_their_endpoint_wherever_its_circuit_is_recorded(told):
+    for number, reason in ((1, "rate_limit"), (2, "test_failure"), (3, "quota")):
+        named = {"attempt": number, "provider": "far", "executor": "cli"}
+        told.record("dispatch/d-7", "dispatch.attempted", named)
+        told.record("dispatch/d-7", "dispatch.returned", {"attempt": number, "reason": reason})
+    rows = [row for row in told.ask("endpoint-failures") if row["provider"] == "far"]
+    assert [(row["failures"], row["failed_attempts"], row["last_event"]) for row in rows] == [(0, 2, None)]
+
+
 def test_runs_that_were_never_finalised_show_how_far_they_got(told):
     assert told.ask("unfinished-runs") == []
     told.record("run/2-2026-12-01", "plan.approved", {})
@@ -352,3 +361,20 @@ def test_every_field_that_a_query_reads_exists_in_the_vocabulary():
     for name, query in NAMED.items():
         read = set(re.findall(r"data, '\$\.(\w+)'", query.sql))
         assert read <= fields, name
+
+
+def test_the_full_text_is_asked_by_sql_and_stays_read_only(cli):
+    cli.ok("append", "--stream", "x-notes/1", "--type", "x.note", "--content", "a rare zanzibar word")
+    sql = "SELECT rowid FROM events_fts WHERE events_fts MATCH 'zanzib*'"
+    assert cli.json("query", sql, "--format", "json") == [{"rowid": 2}]
+    code, _, err = cli("query", "INSERT INTO events_fts(events_fts) VALUES ('delete-all')")
+    assert (code, "only reading is allowed" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "param"), [("longest-holds", "limit=x"), ("unused-receipts", "now=yesterday")]
+)
+def test_a_parameter_that_is_no_number_or_time_is_a_usage_error(cli, name, param):
+    code, out, err = cli("query", name, "--param", param)
+    assert (code, out) == (2, "")
+    assert "--param" in err

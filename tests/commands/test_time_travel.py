@@ -72,3 +72,34 @@ def test_a_difference_names_the_fields_and_the_events_that_changed_them(long, fo
 def test_replay_says_how_fast_it_went_and_that_the_views_agree(long):
     long.ok("query", "SELECT count(*) FROM events")
     assert "events/s" in long.ok("replay", "--rate")
+
+
+def test_only_events_that_changed_what_is_shown_are_named_and_lists_are_compared_item_by_item(cli):
+    import stories
+
+    seqs = stories.plan_run(cli)
+    key = stories.RUN.partition("/")[2]
+    found = cli.json(
+        "diff", "plan", key, "--from", str(seqs["proposed"]), "--to", str(seqs["finalized"]), "--json"
+    )
+    assert seqs["approved"] in found["events"]
+    assert seqs["prepared"] not in found["events"]
+    assert seqs["result1"] not in found["events"]
+    text = cli.ok("diff", "marker", key, "--from", str(seqs["approved"]), "--to", str(seqs["claimed"]))
+    assert "  marker: null -> {" in text
+
+
+def test_one_item_of_a_list_is_named_by_its_place():
+    from commands.state import _changes
+
+    old, new = {"items": [{"d": None}, {"d": 1}]}, {"items": [{"d": "approve"}, {"d": 1}]}
+    assert list(_changes(old, new)) == [{"field": "items[0].d", "from": None, "to": "approve"}]
+    assert [change["field"] for change in _changes({"a": [1]}, {"a": [1, 2]})] == ["a"]
+
+
+def test_text_says_that_a_key_has_no_event_and_that_a_moment_is_before_the_first(cli):
+    assert "(no event of run/nosuch in this ledger)" in cli.ok("state", "plan", "nosuch")
+    assert "(no event of run/nosuch in this ledger)" in cli.ok(
+        "diff", "plan", "run/nosuch", "--from", "0", "--to", "1"
+    )
+    assert cli.ok("state", "plan", "--at", "0").startswith("plan before the first event")
