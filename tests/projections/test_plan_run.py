@@ -444,3 +444,23 @@ def test_an_adopted_entry_replaces_only_the_entry():
         "result.recorded", e.Recorded(1, KEYS[0], NONCES[1], "draft_ready", D[3], D[9], D[9], rule="adopted")
     )
     assert (log.state.results[KEYS[0]].digest, log.state.results[KEYS[0]].entry) == (D[3], D[9])
+
+
+def test_redacted_words_still_decide_every_item():
+    log = Log()
+    log.must("plan.proposed", e.Proposed(D[0], D[1], D[0], ITEMS))
+    data = approval("1", before=D[1], decisions={"1": "approve"})
+    fact = Fact(
+        9,
+        "run/1-2026-11-30",
+        9,
+        "plan.approved",
+        data,
+        9,
+        "cli:t",
+        "t",
+        content=None,
+        content_digest="redacted",
+    )
+    with pytest.raises(Unlawful, match="not every item"):
+        p.admit(log.state, fact, log.law)

@@ -1,6 +1,7 @@
 """A receipt's stream: whatever is tried, single use stays single, and nothing follows the end."""
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -156,3 +157,57 @@ def test_no_order_of_uses_exceeds_a_count_or_follows_the_end(attempts):
     assert done.count("quiz.retake") <= 1
     assert done.count("quiz.complete") <= 2
     assert "quiz.event" not in done  # not among this receipt's actions
+
+
+def refused(log, name, data, clock=START):
+    fact = Fact(99, log.stream, 99, name, data, clock, "cli:t", "t")
+    with pytest.raises(Unlawful) as error:
+        r.admit(log.state, fact, log.law)
+    return error.value
+
+
+def consumed(action="quiz.start", **more):
+    fields = {
+        "action": action, "receipt": "f" * 64, "count": 1, "terminal": False, "origin": "https://c.edu", "course_id": "1", "target_type": "quiz", "target_id": "7",
+        "session_id": "s", "user": "u", **more,
+    }  # fmt: skip
+    return r.Consumed(**fields)
+
+
+def test_what_was_never_issued_is_neither_used_nor_closed():
+    assert refused(Log(), "receipt.consumed", consumed()).record_as == "receipt.denied"
+    assert "no such receipt" in str(refused(Log(), "receipt.revoked", r.Revoked(ID)))
+    assert "not the stream's" in str(refused(Log(issued()), "receipt.revoked", r.Revoked("b" * 32)))
+
+
+def test_a_use_without_evidence_is_denied_by_that_name():
+    assert (
+        refused(Log(issued()), "receipt.consumed", consumed("quiz.answer")).reason == "verification_missing"
+    )
+
+
+def test_a_child_ends_with_its_parent_and_has_no_rule_of_its_own():
+    template = issued(
+        target_type="automation_template",
+        actions=("quiz.peek", "quiz.start"),
+        rules=(r.Rule("quiz.peek", 1, False),),
+    )
+    parent = Log(template)
+    states = {f"receipt/{ID}": parent.state, "ledger": LedgerState()}
+    child = issued(
+        receipt_id="9" * 32,
+        parent_id=ID,
+        actions=("quiz.peek", "quiz.start"),
+        rules=(r.Rule("quiz.peek", 9, False),),
+    )
+    assert "no more actions" in str(
+        refused(Log(stream=f"receipt/{'9' * 32}", others=states), "receipt.issued", child)
+    )
+    log = Log(
+        issued(receipt_id="9" * 32, parent_id=ID, actions=("quiz.start",)),
+        stream=f"receipt/{'9' * 32}",
+        others=states,
+    )
+    assert parent.try_("receipt.revoked", r.Revoked(ID))
+    states[f"receipt/{ID}"] = parent.state
+    assert "parent was closed" in str(refused(log, "receipt.consumed", consumed()))
