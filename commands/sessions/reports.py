@@ -209,8 +209,9 @@ _NOTES = "Notes for Reviewer"
 _NONE = re.compile(r"(?:[-*+]\s+)?None\.?$")
 _NO_DEVIATION = re.compile(r"(?:[-*+]\s+)?(?:None|No deviations?)\.?$", re.IGNORECASE)
 _SAYS_NOOP = re.compile(
-    r"\bno[- ]?op\b|\bno\s+(?:\w+\s+){0,2}(?:changes?|modifications?|edits?)\b|\bnothing\s+(?:\w+\s+){0,3}chang",
-    re.IGNORECASE,
+    r"\bno[- ]?op\b|\bno\s+(?:\w+\s+){0,2}(?:changes?|modifications?|edits?|action)\b|\bno code\b|\bnone\b|\bunchanged\b"
+    r"|\bnothing\b.{0,40}?\b(?:chang\w*|do|needed|required)\b|\balready\s+(?:\w+\s+)?(?:satisf|implement|done|present|in place)",
+    re.IGNORECASE | re.DOTALL,
 )
 _NAMES_NOOP = re.compile(r"\bno[- ]?op\b", re.IGNORECASE)
 _BULLET = re.compile(r"(?:[-*+]|\d{1,3}[.)])\s+")
