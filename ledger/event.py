@@ -10,7 +10,7 @@ import os
 from blake3 import blake3
 
 from ledger.canonical import load, quote
-from ledger.clock import DAY, JUMP_LIMIT, LATEST_CLOCK, format_us, parse_us
+from ledger.clock import DAY, JUMP_LIMIT, LATEST_CLOCK, SECOND, format_us, parse_us
 from ledger.errors import Conflict, Invalid, Refused, Tampered
 
 TYPE_CHECKING = False
@@ -346,6 +346,7 @@ def seal(
     data_hash, chain = blake3(), blake3(derive_key_context=HASH_CONTEXT)
     begin, end = f'{{"actor":{origin.actor_json}', f',"via":{origin.via_json}}}'
     known: dict[str, int] = {}
+    stamped, stamp = -1, ""
     sealed: list[Event] = []
     for draft in drafts:
         stream = draft.stream
@@ -360,6 +361,9 @@ def seal(
         if draft.causation is not None and not 1 <= draft.causation < seq:
             raise Invalid(f"causation {draft.causation}: must be an earlier event, 1 to {seq - 1}")
         last = clock if clock > last else last + 1
+        second, micros = divmod(last, SECOND)
+        if second != stamped:  # a batch shares its second
+            stamped, stamp = second, format_us(last)[:20]
         salt = digest = None
         if draft.content is not None:
             salt = draft.salt or os.urandom(SALT_BYTES)
@@ -372,7 +376,7 @@ def seal(
         data_hash.update(draft.data)
         # The members in JCS order; the digests cover data and content.
         envelope = (
-            f'{begin}{optional},"data_digest":"{data_hash.hexdigest()}"{key},"recorded_at":"{format_us(last)}"'
+            f'{begin}{optional},"data_digest":"{data_hash.hexdigest()}"{key},"recorded_at":"{stamp}{micros:06d}Z"'
             f',"seq":{seq},{draft.names},"v":{draft.v},"version":{version}{end}'
         ).encode()
         # hash = BLAKE3-derive_key(previous hash || envelope), as chain_hash

@@ -436,9 +436,13 @@ class SQLiteStore:
             if self._before_commit is not None:
                 self._before_commit(reader, done.events)
             # Crash before COMMIT returns: nothing is acknowledged; SQLite's WAL holds all of the batch or none.
-            connection.executemany(
-                "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", [self._row(event) for event in done.events]
-            )
+            rows = [
+                (event.seq, event.envelope, event.data, None, None, event.hash)
+                if event.content is None
+                else self._row(event)
+                for event in done.events
+            ]
+            connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", rows)
             reader.write_snapshots()
             reader.write_erasures()
             connection.execute("COMMIT")
@@ -450,7 +454,8 @@ class SQLiteStore:
 
     def _row(self, event: Event) -> tuple[object, ...]:
         content = event.content
-        if content is not None and len(content) > MAX_CONTENT:
+        assert content is not None
+        if len(content) > MAX_CONTENT:
             self._write_artifact(event, content)
             content = None
         return (event.seq, event.envelope, event.data, event.salt, content, event.hash)
