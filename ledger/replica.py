@@ -204,7 +204,7 @@ class FleetStore(SQLiteStore):
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.executemany(
-                "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", (self._row(event) for event in events)
+                "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", (self.row(event) for event in events)
             )
             for seq in redacted:
                 connection.execute("UPDATE events SET salt = NULL, content = NULL WHERE seq = ?", (seq,))
@@ -309,6 +309,8 @@ class FleetStore(SQLiteStore):
 
     def row(self, event: Event) -> tuple[object, ...]:
         """The six columns of `event`; a large content becomes an artifact beside the replica."""
+        if event.content is None:
+            return (event.seq, event.envelope, event.data, event.salt, None, event.hash)
         return self._row(event)
 
     def not_now(self, error: Exception) -> Unavailable:
