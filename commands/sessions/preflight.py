@@ -99,3 +99,9 @@ def _record(
 
     writer.record(decide)
     return ScanResult(outcome, flagged, list(added), left)
+
+
+def halt_text(flagged: dict[str, str]) -> str:
+    """What a halted scan says: each path, and how to untrack it."""
+    shown = ", ".join(f"[CRITICAL] {path} ({kind})" for path, kind in list(flagged.items())[:20])
+    return f"tracked files look like secrets: {shown}; run `git rm --cached PATH` for each and add it to .gitignore"

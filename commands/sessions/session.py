@@ -50,7 +50,8 @@ def _start(args: Args, context: Context) -> int:
 
 
 def _run(args: Args, context: Context) -> int:
-    from commands.sessions.drive import ROUND_TIMEOUT, Programs, drive
+    from commands.sessions.agent_calls import ROUND_TIMEOUT
+    from commands.sessions.drive import Programs, drive
     from commands.sessions.gate_run import split_command
     from commands.sessions.opening import release_after, start
     from commands.sessions.signals import exit_on_signals

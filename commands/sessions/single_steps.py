@@ -83,7 +83,7 @@ def _round_report(args: Args, context: Context) -> int:
 def _gate_record(args: Args, context: Context) -> int:
     from commands.sessions.adapt import APPROVE as APPROVED
     from commands.sessions.adapt import REQUEST_CHANGES as REQUESTED
-    from commands.sessions.drive import skipped_by_config
+    from commands.sessions.gate_pass import skipped_by_config
     from commands.sessions.rounds import record_gate
     from commands.sessions.writer import read_report
 
@@ -151,7 +151,7 @@ def _scan(args: Args, context: Context) -> int:
     }
     emit({**held(writer, context), **document})
     if result.outcome == "halted":
-        from commands.sessions.drive import halt_text
+        from commands.sessions.preflight import halt_text
 
         writer.unlock("blocked")
         raise Refused(halt_text(result.flagged))
