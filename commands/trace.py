@@ -41,6 +41,10 @@ class Tracer:
         self._last: dict[str, list[int]] = {}
         self._causes = Causes(ledger)
 
+    def close(self) -> None:
+        """Let go of the views, which nobody can write while they are read."""
+        self._causes.close()
+
     def event(self, seq: int) -> Event:
         """The event with that number.
 
@@ -227,6 +231,13 @@ def trace(ledger: Ledger, what: str) -> dict[str, Any]:
         Invalid: WHAT names nothing here.
     """
     tracer = Tracer(ledger)
+    try:
+        return _traced(ledger, tracer, what)
+    finally:
+        tracer.close()
+
+
+def _traced(ledger: Ledger, tracer: Tracer, what: str) -> dict[str, Any]:
     named = _starts(ledger, tracer, what)
     asked = {event.seq for event in named}
     causes = tracer.causes([named[-1]] if len(named) > 1 else named)

@@ -12,7 +12,11 @@ def write_whole(path: str, content: bytes, mode: int = 0o600) -> None:
     temporary = os.path.join(
         folder, f".{os.path.basename(path)[:100]}.{os.getpid()}.{time.monotonic_ns()}.tmp"
     )
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    except OSError as error:
+        # The caller's file is what a user knows, not the temporary one.
+        raise OSError(error.errno, error.strerror, path) from None
     try:
         view = memoryview(content)
         while view:

@@ -32,10 +32,16 @@ class Causes:
         """The seqs of the events that name event `seq` as their cause."""
         found: list[int] = []
         if self.standing > seq and self._views is not None:
-            rows = self._views.execute(
-                "SELECT seq FROM events WHERE causation = ? AND seq <= ? ORDER BY seq", (seq, self.standing)
-            )
-            found = [int(row[0]) for row in rows]
+            import sqlite3
+
+            try:
+                rows = self._views.execute(
+                    "SELECT seq FROM events WHERE causation = ? AND seq <= ? ORDER BY seq",
+                    (seq, self.standing),
+                )
+                found = [int(row[0]) for row in rows]
+            except sqlite3.Error:  # damaged further in: the log alone answers from here on
+                self.standing, self._beyond = 0, None
         if self._beyond is None:
             self._beyond = self._scan(max(self.standing, seq))
         return found + self._beyond.get(seq, [])

@@ -182,7 +182,7 @@ NAMED: dict[str, Query] = {
         params={"seconds": 600},
         example="gatebook query attempt-gaps --param seconds=60",
     ),
-    "stages": Query(
+    "minted-stages": Query(
         "every stage minted: for which tree, and whether it stood, or when and why it was lost",
         """
         SELECT m.stream AS session, json_extract(m.data, '$.stage') AS stage, m.seq AS minted_seq,
@@ -194,7 +194,7 @@ NAMED: dict[str, Query] = {
             FROM events WHERE type IN ('stage.minted', 'stages.cleared', 'drift.accepted')) m
         LEFT JOIN events c ON c.seq = m.lost WHERE m.type = 'stage.minted' ORDER BY m.seq
         """,
-        example="gatebook query stages",
+        example="gatebook query minted-stages",
     ),
     "unanswered": Query(
         "what was asked for and never decided: plans without an approval, dispatches without an end, drift without an answer",

@@ -29,7 +29,9 @@ def moments(ledger: Ledger, correlation: str | None) -> tuple[list[Moment], int]
     sql = "SELECT seq, envelope, data, salt IS NULL FROM events"
     values: tuple[object, ...] = ()
     if correlation is not None:
-        sql += " WHERE stream = ?1 OR (instr(envelope, CAST('\"correlation\":' AS BLOB)) AND json_extract(CAST(envelope AS TEXT), '$.correlation') = ?1)"
+        # A refusal belongs to the stream that it was refused in.
+        sql += " WHERE stream = ?1 OR (type IN ('admission.refused', 'marker.refused', 'receipt.denied') AND json_extract(CAST(data AS TEXT), '$.stream') = ?1)"
+        sql += " OR (instr(envelope, CAST('\"correlation\":' AS BLOB)) AND json_extract(CAST(envelope AS TEXT), '$.correlation') = ?1)"
         values = (correlation,)
     rows = ledger.store.query(f"{sql} ORDER BY seq DESC LIMIT {MOST + 1}", values)
     if correlation is not None and not rows:

@@ -264,9 +264,9 @@
   const used = new Set(data.rows.flatMap((row) => row[1].map((item) => item[KIND])));
   for (const [kind, name] of Object.entries(data.kinds)) {
     if (!used.has(kind)) continue;
-    const entry = document.createElement("span"), dot = document.createElement("i");
-    dot.style.background = `var(--${kind})`;
-    entry.append(dot, name);
+    const entry = document.createElement("span"), sign = make("svg", { width: 14, height: 14 }, entry);
+    point(kind, 7, 7, sign);
+    entry.append(name);
     document.getElementById("legend").append(entry);
   }
   draw();

@@ -267,10 +267,10 @@ def test_attempts_without_an_end_come_before_slow_ones(told):
 
 
 def test_stages_say_whether_they_stand_and_why_they_were_lost(told):
-    assert {row["outcome"] for row in told.ask("stages")} == {"stands"}
+    assert {row["outcome"] for row in told.ask("minted-stages")} == {"stands"}
     told.record("session/s", "stage.minted", {"stage": "exec", "fingerprint": "f"})
     told.record("session/s", "stages.cleared", {"reason": "executor-round"})
-    lost = told.ask("stages")[-1]
+    lost = told.ask("minted-stages")[-1]
     assert (lost["session"], lost["stage"], lost["outcome"]) == ("session/s", "exec", "executor-round")
 
 

@@ -233,3 +233,14 @@ def test_a_port_in_use_and_a_wrong_one_say_so(cli):
     assert code == 75
     assert "--port" in err
     assert cli("serve", "--port", "65536")[0] == 2
+
+
+def test_no_named_query_hides_a_table_of_the_same_name(cli):
+
+    from ledger.access import open_ledger
+    from projections.views import open_views
+
+    ledger = open_ledger(cli.ledger)
+    with open_views(ledger) as views:
+        assert not set(NAMED) & set(views.table_names())
+    ledger.close()

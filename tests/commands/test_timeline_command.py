@@ -137,3 +137,19 @@ def test_a_large_ledger_shows_its_newest_events_and_says_so(cli, monkeypatch):
     monkeypatch.setattr("commands.timeline.command.MOST", 50)
     cli.notes(80)
     assert "31 earlier ones are left out" in cli.ok("timeline")
+
+
+def test_a_runs_timeline_shows_what_was_refused_in_it(cli):
+    import stories
+
+    stories.plan_run(cli)
+    cli.record("refusal/2026-11-30", "marker.refused", {"type": "marker.claimed", "stream": stories.RUN, "reason": "taken", "digest": "0" * 64})  # fmt: skip
+    assert "refusals" in cli.ok("timeline", stories.RUN)
+
+
+def test_a_file_that_cannot_be_written_is_named_as_it_was_given(cli):
+    cli.note(1)
+    code, _, err = cli("timeline", "--svg", "nowhere/t.svg")
+    assert code == 1
+    assert "nowhere/t.svg" in err
+    assert ".tmp" not in err
