@@ -1,0 +1,267 @@
+"""The rows on JetStream: real servers from PyPI on loopback, `sync_interval: always`, in one run.
+
+    .venv/bin/python tools/bench/fleet.py [--json] [--quick]
+
+The bare publish is the same bytes on a plain stream with the same replicas and flushing, by the usual client
+(nats-py) and, in the details, by ours; blocks alternate. The last line of output is {"rows":[…]}.
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: E402 - the path is set first
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", ".."), os.path.join(HERE, "..", "..", "tests", "ledger")]
+
+from nats_servers import Cluster, Server
+from peers import row
+
+from ledger.errors import GatebookError
+from ledger.event import Draft, Origin
+from ledger.extension import message_of
+from ledger.fleet import create_fleet, open_fleet
+from ledger.nats_client import Link
+from ledger.nats_login import Login
+
+ORIGIN = Origin("cli:bench", "bench")
+DATA = (
+    b'{"amount":12345,"note":"the quick brown fox jumps over the lazy dog; the quick brown fox jumps over the lazy'
+    b' dog","tags":["alpha","beta"],"who":"agent-7"}'
+)
+
+
+def drafts(count, stream="x-bench/1"):
+    """So many events of about 300 bytes."""
+    return [Draft(stream, "x.bench.done", DATA) for _ in range(count)]
+
+
+def eventually(what, seconds=30):
+    """`what()`, tried again while the cluster is not ready."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return what()
+        except GatebookError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+class Bare:
+    """A plain publish with its acknowledgement, by nats-py."""
+
+    def __init__(self, ports, replicas):
+        import nats
+
+        self.loop = asyncio.new_event_loop()
+        servers = [f"nats://127.0.0.1:{port}" for port in ports]
+        self.connection = self.loop.run_until_complete(nats.connect(servers))
+        self.stream = self.connection.jetstream()
+        added = self.stream.add_stream(name="BARE", subjects=["bare"], num_replicas=replicas)
+        self.loop.run_until_complete(added)
+
+    def block(self, body, count):
+        """Seconds for so many publishes, one after the other."""
+
+        async def publish():
+            began = time.perf_counter()
+            for _ in range(count):
+                await self.stream.publish("bare", body)
+            return time.perf_counter() - began
+
+        return self.loop.run_until_complete(publish())
+
+    def close(self):
+        """Leave."""
+        self.loop.run_until_complete(self.connection.close())
+        self.loop.close()
+
+
+def appends(url, ports, replicas, blocks, size):
+    """Medians of (append, bare by nats-py, bare by our client) in appends a second."""
+    ledger = open_fleet(url)
+    body = message_of(ledger.append(drafts(1), ORIGIN).events[0])
+    bare = Bare(ports, replicas)
+    link = Link([("127.0.0.1", port) for port in ports], Login())
+    rates = ([], [], [])
+    for turn in range(blocks + 1):
+        began = time.perf_counter()
+        for _ in range(size):
+            ledger.append(drafts(1), ORIGIN)
+        own = time.perf_counter() - began
+        usual = bare.block(body, size)
+        began = time.perf_counter()
+        for _ in range(size):
+            link.request("bare", body)
+        ours = time.perf_counter() - began
+        if turn:
+            for found, seconds in zip(rates, (own, usual, ours), strict=True):
+                found.append(size / seconds)
+    bare.close()
+    link.drop()
+    ledger.close()
+    return tuple(statistics.median(found) for found in rates)
+
+
+def append_row(name, url, ports, replicas, *, quick):
+    """append / bare publish."""
+    own, usual, ours = appends(url, ports, replicas, *((3, 50) if quick else (8, 300)))
+    detail = f"{own:,.0f}/s; bare publish by nats-py {usual:,.0f}/s, by our own client {ours:,.0f}/s ({own / ours:.2f})"
+    return row(f"append on JetStream {name} / bare publish", own / usual, "x", 0.8, detail, at_most=False)
+
+
+WRITER = """
+import json, sys, time
+sys.path[:0] = sys.argv[3:]
+from fleet import ORIGIN, drafts, open_fleet
+ledger = open_fleet(sys.argv[1])
+ledger.append(drafts(1), ORIGIN)
+print("ready", flush=True)
+sys.stdin.readline()
+end = time.perf_counter() + float(sys.argv[2])
+waits = []
+while (began := time.perf_counter()) < end:
+    ledger.append(drafts(1), ORIGIN)
+    waits.append(time.perf_counter() - began)
+ledger.close()
+print(json.dumps([len(waits), max(waits, default=0.0)]), flush=True)
+"""
+
+
+def writers(url, count, seconds, root, *, machines):
+    """(appends a second in total, worst wait in ms, fewest, most) of `count` writers at once."""
+    running = []
+    for n in range(count):
+        home = os.path.join(root, f"w{n}" if machines else "w")
+        command = [sys.executable, "-c", WRITER, url, str(seconds), *sys.path[:3]]
+        environment = {**os.environ, "XDG_STATE_HOME": home}
+        running.append(
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            )
+        )
+    for each in running:
+        each.stdout.readline()
+    for each in running:
+        each.stdin.write("go\n")
+        each.stdin.flush()
+    found = [json.loads(each.communicate()[0].splitlines()[-1]) for each in running]
+    counts = [each[0] for each in found]
+    return sum(counts) / seconds, max(each[1] for each in found) * 1e3, min(counts), max(counts)
+
+
+def contention_rows(url, root, *, quick):
+    """16 writers on 16 machines, and on one."""
+    seconds = 2 if quick else 8
+    one = writers(url, 1, seconds, os.path.join(root, "one"), machines=True)[0]
+    total, worst, fewest, most = writers(url, 16, seconds, os.path.join(root, "apart"), machines=True)
+    near, near_worst, _, _ = writers(url, 16, seconds, os.path.join(root, "near"), machines=False)
+    detail = f"16 machines (a replica each): {total:,.0f}/s, {fewest} to {most} each; on one machine: {near:,.0f}/s, {near_worst:.0f} ms"
+    return [
+        row("16 writers on R3: worst wait", worst, "ms", 500, detail, at_most=True),
+        row(
+            "16 writers on R3: total / one writer",
+            total / one,
+            "x",
+            0.6,
+            f"one writer {one:,.0f}/s",
+            at_most=False,
+        ),
+    ]
+
+
+def fill(url, events):
+    """Put circuits' events (a decided type, so that there is something to fold) into the ledger, 1,000 a batch."""
+    from projections.circuit import EVENTS
+    from projections.engine import encode_data
+
+    now = "2026-11-30T16:00:00Z"
+    opened = EVENTS["circuit.opened"]("openai", "codex", "rate_limit", now, 1, "2026-11-30T16:05:00Z")
+    sample = encode_data(opened, "circuit.opened")
+    ledger = open_fleet(url)
+    for start in range(0, events, 1000):
+        batch = [Draft(f"circuit/p{n % 50}|m", "circuit.opened", sample) for n in range(start, start + 1000)]
+        ledger.append(batch, ORIGIN)
+    ledger.close()
+
+
+def catch_up_row(server_url, root, *, quick):
+    """A new replica: every message checked and kept; then every stream folded."""
+    from projections.engine import load
+
+    events = 10_000 if quick else 200_000
+    fill(server_url, events)
+    os.environ["XDG_STATE_HOME"] = os.path.join(root, "replica")
+    began = time.perf_counter()
+    ledger = open_fleet(server_url)
+    kept = time.perf_counter() - began
+    reader = ledger.store.reader()
+    for stream in reader.streams("circuit"):
+        load(reader, stream)
+    both = time.perf_counter() - began
+    count = ledger.store.head().seq
+    began = time.perf_counter()
+    ledger.store.follow(whole=True)
+    compared = time.perf_counter() - began
+    ledger.close()
+    return row("replica catch-up from JetStream, verified and folded", count / both, "events/s", 50_000,
+               f"{count:,} events; verified and kept {count / kept:,.0f}/s; compared again {count / compared:,.0f}/s",
+               at_most=False)  # fmt: skip
+
+
+def measure(*, quick):
+    """The rows."""
+    rows = []
+    with tempfile.TemporaryDirectory() as root:
+        os.environ["XDG_STATE_HOME"] = os.path.join(root, "state")
+        server = Server(os.path.join(root, "r1")).start()
+        try:
+            url = f"nats://{server.address}/bench"
+            create_fleet(url, ORIGIN, {})
+            rows.append(append_row("R1", url, [server.port], 1, quick=quick))
+            big = f"nats://{server.address}/big"
+            create_fleet(big, ORIGIN, {})
+            rows.append(catch_up_row(big, root, quick=quick))
+            os.environ["XDG_STATE_HOME"] = os.path.join(root, "state")
+        finally:
+            server.kill()
+        cluster = Cluster(os.path.join(root, "r3")).start()
+        try:
+            url = cluster.url("bench")
+            eventually(lambda: create_fleet(url, ORIGIN, {}))
+            rows.append(append_row("R3", url, [each.port for each in cluster.servers], 3, quick=quick))
+            rows += contention_rows(url, root, quick=quick)
+        finally:
+            cluster.kill()
+    return rows
+
+
+def main():
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true", help="only the last line matters")
+    parser.add_argument("--quick", action="store_true", help="few rounds: does it run?")
+    args = parser.parse_args()
+    rows = measure(quick=args.quick)
+    if not args.json:
+        for each in rows:
+            print(
+                f"{'ok ' if each['kept'] else 'NOT'} {each['work']}: {each['measured']} {each['unit']} ({each['detail']})"
+            )
+    print(json.dumps({"rows": rows}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
