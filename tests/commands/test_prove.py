@@ -202,3 +202,15 @@ def test_checking_loads_no_database(proved, tmp_path):
         cwd=proved.folder,
     )
     assert done.stdout.splitlines()[-1] == "0 []"
+
+
+def test_growth_over_a_rotated_key_is_checked_on_this_machine_and_by_the_new_key_alone(cli):
+    cli.notes(3)
+    cli.ok("checkpoint", "--out", "old.note")
+    cli.ok("authority", "rotate", "checkpoint")
+    cli.ok("checkpoint", "--out", "new.note")
+    cli.ok("prove", "--consistency", "old.note", "new.note", "--out", "growth.proof")
+    assert cli.json("check-proof", "growth.proof")["promise"] == "attested"
+    assert cli.json("check-proof", "growth.proof", "--key", key_of(cli))["old_size"] == 4
+    cli.ok("prove", "--consistency", "new.note", "new.note", "--out", "same.proof")
+    assert cli.json("check-proof", "same.proof")["ok"]
