@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import _json
 
-from ledger.errors import Invalid
+from ledger.errors import Invalid, Tampered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -219,8 +219,15 @@ _trusted = _make_scanner(_Plain)
 
 
 def load(raw: bytes) -> dict[str, object]:
-    """Stored canonical bytes as an object, without checks: for envelopes and data read from a ledger."""
-    value, _ = _trusted(raw.decode(), 0)
+    """Stored canonical bytes as an object, without checks: for envelopes and data read from a ledger.
+
+    Raises:
+        Tampered: they are not JSON at all, so they are not what was recorded.
+    """
+    try:
+        value, _ = _trusted(raw.decode(), 0)
+    except (StopIteration, ValueError, RecursionError, SystemError, AttributeError):
+        raise Tampered("what is stored in an event is not JSON: run `gatebook verify`") from None
     return value  # type: ignore[return-value]
 
 

@@ -524,6 +524,10 @@ class SQLiteStore:
                 return self._usable().execute(sql, tuple(values)).fetchall()
             except apsw.Error as error:
                 raise explain(error, self.path) from None
+            except UnicodeDecodeError:
+                raise Tampered(
+                    f"{self.path}: text in it is not UTF-8: run `gatebook verify`", verdict="unreadable"
+                ) from None
 
     def empty_wal(self) -> bool:
         """Move the WAL into the file and cut it to nothing; False while another connection still reads from it."""

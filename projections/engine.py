@@ -75,6 +75,21 @@ def module_of(name: str) -> ModuleType:
     return aggregate(TYPES[name][0])
 
 
+def aggregate_of(stream: str) -> ModuleType:
+    """The aggregate that a stream belongs to.
+
+    Raises:
+        Tampered: a kind of stream this version of gatebook does not know (a newer one's, or a forged one).
+    """
+    kind = kind_of(stream)
+    if kind not in AGGREGATES:
+        raise Tampered(
+            f"stream {stream!r}: an unknown kind: upgrade gatebook, or run `gatebook verify`",
+            verdict="not-lawful",
+        )
+    return aggregate(kind)
+
+
 def _decoder(name: str) -> tuple[int, Any]:
     found = _decoders.get(name)
     if found is None:
@@ -205,7 +220,7 @@ class World:
         Raises:
             Unlawful: it may not follow.
         """
-        module = aggregate(kind_of(fact.stream))
+        module = aggregate_of(fact.stream)
         state, version = self._load(fact.stream)
         module.admit(state, fact, self.law())
         state = module.evolve(state, fact)
@@ -220,7 +235,7 @@ def load(reader: Reader, stream: str, upto: int | None = None) -> tuple[Any, int
     Raises:
         Tampered: an event that this version cannot decode; never skipped.
     """
-    module = aggregate(kind_of(stream))
+    module = aggregate_of(stream)
     state, version = module.initial(stream), 0
     kept = reader.snapshot(stream, module.FOLD, upto)
     if kept is not None:
