@@ -22,7 +22,8 @@ def advance(writer: Writer) -> State:
         ):
             return state
         if word == "clear":
-            writer.tell("stages.cleared", e.Cleared(writer.fence, "a write that was not settled"))
+            reason = "a write that was not settled" if state.pending else "the index changed"
+            writer.tell("stages.cleared", e.Cleared(writer.fence, reason))
         else:
             minted = e.Minted(writer.fence, stage, state.known.fingerprint, _ground(state, stage))
             writer.tell("stage.minted", minted)

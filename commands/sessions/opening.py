@@ -267,18 +267,13 @@ def _resume(writer: Writer, request: Request) -> None:
     tree = writer.tree()
     _say_distrusted(writer, tree)
     drift = _drift_at_resume(writer, state, tree)
-    if drift is None:
-        if (
-            not state.known.seq
-            or state.known.fingerprint != tree.fingerprint
-            or state.known.head != tree.head
-        ):
-            if state.phase != "started":
-                writer.record(lambda _state: [writer.verified(tree)])
-        else:
-            write_view(writer.ledger, writer.root, writer.uuid)
-        return
-    answer_drift(writer, request, drift, tree)
+    same = (state.known.fingerprint, state.known.head) == (tree.fingerprint, tree.head)
+    if drift is not None:
+        answer_drift(writer, request, drift, tree)
+    elif same or state.phase == "started":
+        write_view(writer.ledger, writer.root, writer.uuid)
+    else:
+        writer.record(lambda _state: [writer.verified(tree)])
 
 
 def _answer_block(writer: Writer, request: Request, state: State) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     Batch = list[tuple[str, Struct, bytes | None]]
 
+INDEX = ".git/index"
 _METADATA = re.compile(r"^\s*(?:[-*]\s+)?(agent|tool_uses)\s*:\s*(.*?)\s*$")
 _CRITICAL = re.compile(r"^\s*[-*]\s+\[(?:CRITICAL|HIGH)\]")
 
@@ -114,6 +115,8 @@ def record_step(
     if tree.head != state.known.head:
         raise Refused("HEAD moved during the step; the delivery commits, not the agents")
     paths = writer.delta(state, tree)
+    if not paths and tree.fingerprint != state.known.fingerprint:
+        paths = (INDEX,)  # it staged something: no content changed, but the stages stand for another index
     if report.tool_uses == 0:
         if paths:
             raise Refused(f"the agent used no tool, yet {len(paths)} files changed: {', '.join(paths[:5])}")

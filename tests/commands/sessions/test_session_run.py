@@ -356,6 +356,15 @@ def test_staging_after_security_blocks_delivery_too(house):
     assert house.sessions()[0]["delivery_blocked_by"] == "exec"
 
 
+def test_staging_between_batches_replays_what_was_minted_for_another_index(house):
+    assert house.run(*PLAN, "--stop-after", "before-docs").returncode == 0
+    house.git("add", "src/a.py")
+    done = house.run("--session", house.uuid())
+    assert done.returncode == 0, done.stderr.decode()
+    assert house.types().count("stages.cleared") == 1
+    assert house.sessions()[0]["round"] == 2
+
+
 def test_what_the_user_staged_stays_out_of_the_commit(house):
     house.write("other.txt", "staged\n")
     house.git("add", "other.txt")

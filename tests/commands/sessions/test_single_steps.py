@@ -186,6 +186,14 @@ def test_a_polish_write_clears_all_stages_and_is_bounded(house):
     )
 
 
+def test_a_step_that_only_stages_is_a_write_of_the_index(house):
+    steps = Steps(house)
+    steps.until("polish simplify")
+    house.git("add", "src/a.py")
+    state = steps("polish", "step", "simplify", report=CLEAN)
+    assert (state["paths"], state["completed_stages"], state["next"]) == ([".git/index"], [], "round")
+
+
 def test_findings_that_stay_are_bounded(house):
     steps = Steps(house)
     steps.until("polish static-analysis")
