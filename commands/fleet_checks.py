@@ -87,7 +87,7 @@ def _stream(store: FleetStore, info: dict[str, object]) -> list[Finding]:
     ]
     found = wrong + [f"{name} is set" for name in extra]
     findings = [
-        Finding("stream", PROBLEM, "; ".join(found), "an administrator sets it as docs/fleet.md says")
+        Finding("stream", PROBLEM, "; ".join(found), "an administrator sets it as docs/scale.md says")
         if found
         else Finding("stream", OK, "keeps every message, in file storage, without deletion or purge")
     ]
@@ -201,7 +201,7 @@ def _permissions(store: FleetStore) -> list[Finding]:
                 "permissions",
                 NOTE,
                 "not seen: this user may not ask $SYS.REQ.USER.INFO",
-                "docs/fleet.md lists them",
+                "docs/scale.md lists them",
             )
         ]
     permissions = _section(_section(answer, "data"), "permissions")
@@ -229,7 +229,7 @@ def _permissions(store: FleetStore) -> list[Finding]:
                 NOTE,
                 f"this user may also administer the stream ({administers[0]}): it could delete or replace the ledger; "
                 "every replica that had it would see that, but it should not be possible",
-                "give writers only the subjects that docs/fleet.md lists",
+                "give writers only the subjects that docs/scale.md lists",
             )
         )
     return findings

@@ -52,16 +52,25 @@ def _make_replica(folder: str) -> str:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if os.path.exists(path) and os.path.getsize(path):
                 return path
-            connection = connect(path, create=True)
+            # Others may look for it at any moment: it appears whole or not at all.
+            fresh = path + ".new"
+            for name in (fresh, fresh + "-wal", fresh + "-shm", fresh + "-journal"):
+                if os.path.lexists(name):
+                    os.unlink(name)
+            connection = connect(fresh, create=True)
             try:
-                connection.execute("PRAGMA journal_mode=WAL")
                 connection.execute("BEGIN IMMEDIATE")
                 create_schema(connection)
                 connection.execute(f"PRAGMA application_id={ARCHIVE_ID}")
-                # Crash before this line: an empty file, made again by the next call.
                 connection.execute("COMMIT")
+                connection.execute("PRAGMA journal_mode=WAL").fetchall()
             finally:
                 connection.close()
+            # Crash before this line: a file that the next call makes again.
+            os.rename(fresh, path)
+            for name in (fresh + "-wal", fresh + "-shm"):
+                if os.path.lexists(name):
+                    os.unlink(name)
         finally:
             os.close(lock)
     except OSError as error:

@@ -239,5 +239,5 @@ def create_stream(link: Link, name: str, config: object) -> None:
         if code not in _NO_REPLICAS:
             break
     raise Refused(
-        f"nats: stream {name} could not be made: {text}: an administrator can make it (docs/fleet.md)"
+        f"nats: stream {name} could not be made: {text}: an administrator can make it (docs/scale.md)"
     )

@@ -120,7 +120,10 @@ class Connection:
         line = self._line()
         if not line.startswith(b"INFO "):
             raise Unavailable(f"nats {self.server}: not a NATS server")
-        self.info = load(line[5:])
+        try:
+            self.info = load(line[5:])
+        except Exception:  # noqa: BLE001 - the C scanner raises several kinds for bytes that are no JSON
+            raise Unavailable(f"nats {self.server}: not a NATS server") from None
         tls = bool(self.info.get("tls_required")) or (login.tls and bool(self.info.get("tls_available")))
         if not login.tls_first and (tls or login.tls):
             if not tls:
@@ -382,5 +385,6 @@ class Link:
         self.connection().publish(subject.encode(), payload, headers, inbox)
         answer = next(self.answers(inbox, seconds))
         if answer.status == 503:
-            raise Unavailable(f"nats {self.connection().server}: nobody answers on {subject}")
+            why = " (no JetStream for this account, or no leader now)" if subject.startswith("$JS.") else ""
+            raise Unavailable(f"nats {self.connection().server}: nobody answers on {subject}{why}")
         return answer

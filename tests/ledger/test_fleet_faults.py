@@ -231,6 +231,23 @@ def test_a_replica_that_lost_its_last_commits_reads_them_again(url, machine, ope
     assert [e.hash for e in whole(again.store)] == heads
 
 
+def test_processes_that_start_together_on_a_new_machine_share_one_replica(url, home, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "new-machine"))
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[2])\n"
+        "from store_contract import add, draft\nfrom ledger.fleet import open_fleet\n"
+        "sys.stdin.readline()\nl = open_fleet(sys.argv[1])\nprint(add(l, draft()).events[0].seq)\nl.close()"
+    )
+    command = [sys.executable, "-c", code, url, os.path.dirname(__file__)]
+    workers = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(8)
+    ]
+    for worker in workers:
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    assert sorted(int(worker.communicate()[0]) for worker in workers) == list(range(2, 10))
+
+
 @pytest.mark.parametrize("damage", [b"", b"garbage", b"9" * 125, None])
 def test_a_damaged_anchor_only_costs_reading_everything_again(url, machine, opened, damage):
     ledger = opened(url)
