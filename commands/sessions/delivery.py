@@ -64,12 +64,15 @@ def deliver(writer: Writer) -> str:
     return text
 
 
-def listed_paths(writer: Writer) -> tuple[str, ...]:
-    """Every path that a valid executor report of this session listed."""
+def listed_paths(writer: Writer, *, all_of_them: bool = False) -> tuple[str, ...]:
+    """Every path that a valid executor report of this session listed; `all_of_them` refuses when one was redacted."""
     paths: set[str] = set()
     for event in stream_events(writer.ledger, writer.uuid):
         if event.type == "round.executed":
-            listed = content_of(fact_of(event, writer.ledger.store.artifact))["paths"]
+            fact = fact_of(event, writer.ledger.store.artifact)
+            if fact.content is None and not all_of_them:
+                continue
+            listed = content_of(fact)["paths"]
             assert isinstance(listed, list)
             paths.update(listed)
     return tuple(sorted(paths))
@@ -82,9 +85,11 @@ def session_title(writer: Writer) -> str:
     title = "review session"
     for event in stream_events(writer.ledger, writer.uuid):
         fact = fact_of(event, writer.ledger.store.artifact) if event.type.startswith("session.") else None
-        if fact is not None and fact.type == "session.opened":
+        if fact is None or fact.content is None:
+            continue
+        if fact.type == "session.opened":
             title = str(content_of(fact)["title"])
-        elif fact is not None and fact.type == "session.imported" and fact.content:
+        elif fact.type == "session.imported":
             body = parse_session(fact.content.decode("utf-8")).body("Problem Description") or ""
             title = next((line.strip().lstrip("# ") for line in body.split("\n") if line.strip()), title)
     return " ".join(title.split())[:200]
@@ -92,7 +97,7 @@ def session_title(writer: Writer) -> str:
 
 def commit(writer: Writer, state: State, tree: Tree) -> None:
     """Make the commit object and record it; HEAD moves only after the record (`finish_commit`)."""
-    paths = [path for path in listed_paths(writer) if path in tree.entries]
+    paths = [path for path in listed_paths(writer, all_of_them=True) if path in tree.entries]
     if not paths:
         return
     git = Git(writer.root, trusted_filters=writer.config.trusted_filters)

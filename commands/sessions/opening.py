@@ -295,6 +295,10 @@ def _drift_at_resume(writer: Writer, state: State, tree: Tree) -> Drift | None:
             None  # an interrupted executor's own changes: its round is run again over the same starting point
         )
     if state.known.seq:
+        try:
+            writer.known_entries(state)
+        except Refused as error:
+            return Drift(MISSING_BASELINE, [str(error)])
         return writer.drift(state, tree)
     declared = _declared(writer)
     if declared.missing:

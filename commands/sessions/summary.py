@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from commands.git import line_path
 from commands.sessions.reports import check_reviewer
-from commands.sessions.view import content_of, stream_events
+from commands.sessions.view import stream_events
 from ledger.clock import format_us
 from projections.engine import fact_of
 
@@ -152,7 +152,7 @@ def _next_steps(writer: Writer, state: State) -> list[str]:
     else:
         lines.append("- 未自动提交（auto_commit: false）；请检查变更后自行提交。")
     scans = [
-        content_of(fact_of(event, writer.ledger.store.artifact)) and fact_of(event).data.gaps
+        fact_of(event).data.gaps
         for event in stream_events(writer.ledger, writer.uuid)
         if event.type == "security.scanned"
     ]

@@ -121,6 +121,8 @@ def _document(ledger: Ledger, events: Sequence[Event]) -> SessionFile | None:
     for event in events:
         fact = fact_of(event, ledger.store.artifact)
         state = evolve(state, fact)
+        if fact.type in ("session.opened", "session.imported") and fact.content is None:
+            return None  # redacted: what stands on disk stays as it is
         if fact.type == "session.opened":
             base = parse_session(str(content_of(fact)["file"]))
         elif fact.type == "session.imported":
@@ -167,13 +169,20 @@ def entries_of(ledger: Ledger, known: Known) -> dict[str, str]:
     return entries
 
 
+def _entries_if_kept(ledger: Ledger, known: Known) -> dict[str, str] | None:
+    try:
+        return entries_of(ledger, known)
+    except Refused:
+        return None  # redacted
+
+
 def _metadata(ledger: Ledger, state: State, declared: Metadata | None) -> Metadata:
     metadata = Metadata()
     metadata.entry_point, metadata.plan_source = state.entry_point, state.plan_source
     for name, known in (("base", state.base), ("last_verified", state.verified)):
         metadata.heads[f"{name}_head"] = known.head
-        if known.seq:
-            metadata.dirty[f"{name}_dirty"] = dirty_map(entries_of(ledger, known))
+        if known.seq and (entries := _entries_if_kept(ledger, known)) is not None:
+            metadata.dirty[f"{name}_dirty"] = dirty_map(entries)
         elif declared is not None:
             metadata.dirty[f"{name}_dirty"] = declared.dirty[f"{name}_dirty"]
     metadata.session_commits = list(state.session_commits)
@@ -210,10 +219,10 @@ def _tell(fact: Fact, state: State, history: list[str], files: set[str]) -> None
             f"### Round {data.round}\n- Plan source: {data.plan_source}\n- Executor backend: {backend}"
         )
     elif fact.type == "round.executed":
-        content = content_of(fact)
-        paths = content["paths"]
-        assert isinstance(paths, list)
-        files.update(paths)
+        if fact.content is not None:
+            paths = content_of(fact)["paths"]
+            assert isinstance(paths, list)
+            files.update(paths)
         _line(
             history,
             "- Executor: no-op round" if data.noop else f"- Executor: {data.delta_count} files changed",

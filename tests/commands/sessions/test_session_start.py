@@ -590,6 +590,20 @@ def test_where_the_policy_wants_a_signature_drift_is_accepted_only_signed(house,
     assert house("replay").returncode == 0
 
 
+def test_a_session_with_redacted_content_goes_on(house):
+    assert house.run(*PLAN, "--stop-after", "before-polish").returncode == 0
+    uuid = house.uuid()
+    for event in house.events(uuid):
+        if event.content is not None:
+            assert house("redact", str(event.seq), "--reason", "test").returncode == 0
+    done = house("session", "start", "--session", uuid)
+    assert (done.returncode, b"missing-baseline" in done.stderr) == (4, True)
+    done = house.run("--session", uuid, "--accept-external-state")
+    assert done.returncode == 0, done.stderr.decode()
+    assert house.sessions()[0]["delivered"]
+    assert house("replay").returncode == 0
+
+
 def at_a_terminal(house, answer, *args):
     """Run a command at a terminal and type `answer`; (exit code, what the terminal showed)."""
     import pty
