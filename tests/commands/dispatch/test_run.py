@@ -501,7 +501,7 @@ def test_a_terminated_run_takes_its_worker_with_it(bench):
     state = subprocess.run(
         ["ps", "-o", "stat=", "-p", str(worker)], capture_output=True, text=True
     ).stdout.strip()
-    assert state in ("", "Z")
+    assert state == "" or state.startswith("Z")
 
 
 def test_the_same_request_is_not_run_twice_at_once(bench):
