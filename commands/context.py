@@ -62,6 +62,11 @@ class Context:
             self._ledger = open_current(self.ledger_given)
         return self._ledger
 
+    @property
+    def opened(self) -> Ledger | None:
+        """The ledger, if this call opened one."""
+        return self._ledger
+
     def ledger_if_any(self) -> Ledger | None:
         """The ledger of this call, or None where there is none (for commands that need no ledger)."""
         from ledger.access import find

@@ -152,6 +152,29 @@ def _report(error: BaseException, context: Context) -> None:
             sys.stderr.write("gatebook: " + text.encode("ascii", "backslashreplace").decode() + "\n")
 
 
+def _damage(context: Context) -> GatebookError | None:
+    """What is wrong with the ledger that was open when something unexpected happened: mostly that is the reason."""
+    ledger = context.opened
+    if ledger is None:
+        return None
+    from ledger.errors import Tampered
+
+    try:
+        from ledger.verify import verify
+
+        report = verify(ledger.store)
+    except Exception:  # noqa: BLE001 - the first fault is the one to tell
+        return None
+    if report.ok:
+        return None
+    seq = (report.first_wrong or {}).get("seq")
+    where = f"event {seq}" if seq else "no event"
+    return Tampered(
+        f"{ledger.path}: is not as recorded ({report.verdict}, {where}): run `gatebook verify`",
+        verdict=report.verdict,
+    )
+
+
 def run(argv: list[str]) -> int:
     """Do what `argv` (without the program's name) says; returns the exit code. Never raises for a user's mistake."""
     context = Context()
@@ -183,18 +206,16 @@ def run(argv: list[str]) -> int:
     except MemoryError:
         _report(Usage("out of memory; nothing more was recorded"), context)
         code = 75
-    except Exception as error:  # noqa: BLE001 - our fault, told as such; the trace only when asked for
-        _report(
-            Usage(
-                f"internal error ({type(error).__name__}: {error}): please report it; --log-level debug shows where"
-            ),
-            context,
+    except Exception as error:  # noqa: BLE001 - whoever's fault it is, one line; the trace only when asked for
+        fault = _damage(context) or Usage(
+            f"internal error ({type(error).__name__}: {error}): please report it; --log-level debug shows where"
         )
+        _report(fault, context)
         if context.log_level == "debug":
             import traceback
 
             traceback.print_exc()
-        code = 1
+        code = 3 if fault.exit_code == 3 else 1
     try:
         context.close()
     except Exception as error:  # noqa: BLE001
