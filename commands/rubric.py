@@ -14,12 +14,12 @@ _RUBRIC = Flag(
 def _judge(given: str | None, now: str | None) -> tuple[str, str | None]:
     """(path, why it is refused or None)."""
     from commands.dispatch.health import moment
-    from commands.dispatch.rubric import active_path, check_reviewed, load_rubric
+    from commands.dispatch.rubric import active_path, load_reviewed
 
     at = moment(now)
     path = active_path(given)
     try:
-        check_reviewed(load_rubric(path), at)
+        load_reviewed(path, at)
     except Invalid as error:
         return path, str(error)
     return path, None

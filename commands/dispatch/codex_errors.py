@@ -31,7 +31,7 @@ def availability_reason(error: object) -> str | None:
     """The reason that `turn.error` of a failed `turn/completed` names, None for every other failure."""
     info = error.get("codexErrorInfo") if isinstance(error, dict) else None
     if isinstance(info, str):
-        return _BY_NAME.get(info)
+        return "provider_unavailable" if info in _CONNECTION else _BY_NAME.get(info)
     if not isinstance(info, dict):
         return None
     for name in _CONNECTION:

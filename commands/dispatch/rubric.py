@@ -309,8 +309,11 @@ def load_rubric(path: str) -> Rubric:
     try:
         return _load(path)
     except Invalid as error:
-        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-        raise Invalid(f"rubric {shown}: {error}") from None
+        raise _named(path, error) from None
+
+
+def _named(path: str, error: Invalid) -> Invalid:
+    return Invalid(f"rubric {os.fsencode(path).decode('utf-8', 'backslashreplace')}: {error}")
 
 
 def _load(path: str) -> Rubric:
@@ -345,8 +348,17 @@ def active_path(given: str | None) -> str:
     raise Invalid(f"no rubric here: write {places[0]} or {places[1]}, or give --rubric FILE")
 
 
-def check_reviewed(rubric: Rubric, now: int) -> None:
-    """Refuse (Invalid, with the reason) a seed rubric and one not reviewed in the last 14 days; `now` in microseconds."""
+def load_reviewed(path: str, now: int) -> Rubric:
+    """As `load_rubric`; refuses (Invalid) a seed and what was not reviewed in the last 14 days too; `now` in microseconds."""
+    rubric = load_rubric(path)
+    try:
+        _check_reviewed(rubric, now)
+    except Invalid as error:
+        raise _named(path, error) from None
+    return rubric
+
+
+def _check_reviewed(rubric: Rubric, now: int) -> None:
     from projections.times import DAY, parse_date
 
     if rubric.seed:

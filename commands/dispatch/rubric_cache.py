@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ledger.canonical import encode, load
-from ledger.errors import Invalid
+from ledger.errors import GatebookError, Invalid
 
 # Part of every key: raise it when a file's text would be read to another document than before.
 _READING = b"gatebook rubric reading 1"
@@ -32,8 +32,8 @@ def recall(place: str) -> object:
         if facts.st_uid != os.geteuid() or facts.st_mode & 0o7777 != 0o600 or facts.st_size > MAX_BYTES:
             return None
         return load(os.read(descriptor, MAX_BYTES))
-    except (OSError, ValueError, StopIteration, RecursionError, SystemError):
-        return None  # SystemError: the C scanner's own error class is not imported
+    except (OSError, GatebookError):
+        return None
     finally:
         os.close(descriptor)
 

@@ -146,7 +146,8 @@ class _Loop:
             selection = self.chooser.select(self.work)
             row, endpoint, current = selection.row, selection.endpoint, selection.executor == "current"
         else:
-            row, endpoint, current = *chosen, False
+            row, endpoint = chosen
+            current = row.reference == self.chooser.active
         executor = self.chooser.executor_of(endpoint)
         packet = self.work.packet(row, recalled=memory_of(self.work, self._context).recalled())
         if executor.interactive or current:

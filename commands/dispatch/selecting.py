@@ -65,14 +65,12 @@ class Chooser:
     def rubric(self) -> Rubric:
         """The rubric in force, fit for dispatching today; Stop otherwise."""
         if self._rubric is None:
-            from commands.dispatch.rubric import active_path, check_reviewed, load_rubric
+            from commands.dispatch.rubric import active_path, load_reviewed
 
             try:
-                found = load_rubric(active_path(self._rubric_path))
-                check_reviewed(found, self._at)
+                self._rubric = load_reviewed(active_path(self._rubric_path), self._at)
             except Invalid as error:
-                raise Stop("rubric", f"rubric: {error}") from None
-            self._rubric = found
+                raise Stop("rubric", str(error)) from None
         return self._rubric
 
     def discover(self, work: Work) -> None:

@@ -288,6 +288,7 @@ ERRORS = [
     )),
     ({"httpConnectionFailed": {}}, "provider_unavailable"), ({"httpConnectionFailed": None}, "provider_unavailable"),
     ({"httpConnectionFailed": {"httpStatusCode": 429, "new": 1}}, "rate_limit"), ({"activeTurnNotSteerable": {"turnKind": "review"}}, None),
+    *((name, "provider_unavailable") for name in ("httpConnectionFailed", "responseStreamDisconnected", "responseTooManyFailedAttempts")),
     ({"newConnectionError": {"httpStatusCode": 429}}, None), ({}, None), ([], None), (None, None), (5, None), (True, None),
 ]  # fmt: skip
 

@@ -110,6 +110,8 @@ def test_the_active_candidate_does_it_itself(steps, bench):
         "current",
         "direct",
     )
+    again = bench.run(bench.request(), DONE, more=["--active-candidate", "claude-a@high"])
+    assert again == (code, reply)  # nobody else is set to work because it was asked twice
 
 
 def test_an_outage_by_hand_leads_to_the_next_candidate(steps, bench):
