@@ -112,9 +112,9 @@ def _original(path: str) -> str:
 
 
 def _require_person(*, yes: bool) -> None:
-    agent = next(
-        (name for name in ("CODEX_THREAD_ID", "CODEX_SESSION_ID", "CLAUDECODE") if os.environ.get(name)), None
-    )
+    from commands.plan_runs.owner import agent_session
+
+    agent = agent_session()
     if agent is not None:
         raise Refused(
             f"an agent session ({agent}) does not change its own hooks; a person does, in a terminal"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commands.plan_runs import markers, plans
+from commands.plan_runs import plans
 from commands.plan_runs.run_ledger import (
     Documents,
     Run,
@@ -11,9 +11,10 @@ from commands.plan_runs.run_ledger import (
     decided_plan,
     proposed,
     read_documents,
+    require_unchanged,
     standing,
 )
-from ledger.errors import Conflict, Invalid, Refused
+from ledger.errors import Conflict, Invalid
 from projections.approval_grammar import apply_approval_to_plan, parse_approval
 
 TYPE_CHECKING = False
@@ -45,6 +46,7 @@ def proposals_for(run: Run, world: World, documents: Documents) -> list[Proposal
     """`plan.proposed` where the log has another plan than the run's folder; nothing where they agree."""
     from projections.engine import Proposal
 
+    require_unchanged(run.folder, documents)
     stream = run.stream(world.reader)
     state: State = world.state(stream)
     if agreement(state, documents.digest) != "other":
@@ -147,11 +149,3 @@ def prepared_documents(run: Run, resolver: Resolver | None) -> Documents:
     run.require_today()
     documents = read_documents(run.folder, now=run.now, current=True, resolver=resolver)
     return completed(run, documents)
-
-
-def check_marker_file(run: Run) -> None:
-    """Raise `Refused` for a malformed marker before anything is decided."""
-    try:
-        markers.read_marker(run.folder.path)
-    except Refused as error:
-        raise Refused(f"{error}; no approval while it lies there") from None

@@ -8,11 +8,11 @@ from commands.plan_runs.run_ledger import (
     Documents,
     Run,
     Standing,
-    agreement,
     completed,
     holds,
     new_nonce,
     read_documents,
+    require_unchanged,
     standing,
 )
 from ledger.errors import Conflict, GatebookError, Refused
@@ -42,6 +42,7 @@ class Claiming:
         """`marker.claimed` or `marker.resumed`; `Conflict` for another owner, `Refused` for what must be looked at."""
         from projections.engine import Proposal
 
+        require_unchanged(self.run.folder, self.documents)
         stream = self.run.stream(world.reader)
         state: State = world.state(stream)
         found = standing(self.run, world, state)
@@ -230,8 +231,3 @@ def refuse_marker(run: Run, error: GatebookError) -> None:
         )
     except GatebookError:
         return
-
-
-def is_current(state: State, digest: str) -> bool:
-    """Whether the log's plan has this digest."""
-    return agreement(state, digest) == "current"

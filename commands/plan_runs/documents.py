@@ -80,3 +80,12 @@ def moment_of(text: object) -> int | None:
         return parse_time(text)
     except Invalid:
         return None
+
+
+def shown(value: Any) -> str:
+    """A foreign value in a message: one line, never thousands of characters (or digits)."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
+    return text if len(text) <= 100 else f"{text[:97]}..."

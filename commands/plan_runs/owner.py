@@ -28,3 +28,10 @@ def current_authorization_session(
             "no session id here: run inside a Codex session (CODEX_THREAD_ID) or give --session as the agent's hooks report it"
         )
     return found
+
+
+def agent_session() -> str | None:
+    """The environment variable that says that this process belongs to an agent's session, or None."""
+    return next(
+        (name for name in ("CODEX_THREAD_ID", "CODEX_SESSION_ID", "CLAUDECODE") if os.environ.get(name)), None
+    )

@@ -5,7 +5,7 @@ Nothing here repairs a plan. Every refusal names the item, the field and both va
 
 from __future__ import annotations
 
-from commands.plan_runs.documents import moment_of, parse_document, render_document
+from commands.plan_runs.documents import moment_of, parse_document, render_document, shown
 from commands.plan_runs.run_folder import StalePlanError
 from ledger.errors import Invalid
 from projections.approval_grammar import is_skill_name
@@ -59,14 +59,14 @@ def _validate_item(item: Any, place: int) -> None:
         raise StalePlanError(f"plan item {place}: index is {index!r}, not an integer; expected {place}")
     if index != place:
         raise StalePlanError(
-            f"plan item {place}: index is {_short(index)}, expected {place} (1 to n, in order, each once)"
+            f"plan item {place}: index is {shown(index)}, expected {place} (1 to n, in order, each once)"
         )
     decision = item.get("user_decision")
     if decision in (None, "approve", "defer"):
         return
     if not (isinstance(decision, str) and decision.startswith("swap:") and is_skill_name(decision[5:])):
         raise StalePlanError(
-            f"plan item {place}: user_decision is {_short(decision)}, expected null, approve, defer or swap:canvas-<name>"
+            f"plan item {place}: user_decision is {shown(decision)}, expected null, approve, defer or swap:canvas-<name>"
         )
 
 
@@ -142,7 +142,7 @@ def _snapshot_by_identity(assignments: Any, run_dir: str | None) -> dict[tuple[s
         found[identity] = assignment
         work_dir = assignment.get("work_dir")
         if work_dir is not None and not is_stable_work_dir(work_dir, key, run_dir):
-            raise StalePlanError(f"{where}: work_dir is {_short(work_dir)}, expected {key}")
+            raise StalePlanError(f"{where}: work_dir is {shown(work_dir)}, expected {key}")
     return found
 
 
@@ -173,10 +173,10 @@ def _check_skill(
 ) -> None:
     proposed = item.get("proposed_skill")
     if not is_skill_name(proposed):
-        raise StalePlanError(f"{where}: proposed_skill is {_short(proposed)}, expected canvas-<name>")
+        raise StalePlanError(f"{where}: proposed_skill is {shown(proposed)}, expected canvas-<name>")
     if proposed != assignment.get("skill"):
         raise StalePlanError(
-            f"{where}: proposed_skill is {proposed}, the snapshot's skill is {_short(assignment.get('skill'))}"
+            f"{where}: proposed_skill is {proposed}, the snapshot's skill is {shown(assignment.get('skill'))}"
         )
     if resolve is not None:
         resolved = resolve(assignment)
@@ -195,22 +195,13 @@ def _identity(item: dict[str, Any], where: str) -> tuple[str, str]:
 
 
 def _pair(identity: tuple[str, str]) -> str:
-    return f"({_short(identity[0])}, {_short(identity[1])})"
+    return f"({shown(identity[0])}, {shown(identity[1])})"
 
 
 def _kind(value: Any) -> str:
     return {dict: "object", list: "list", str: "text", bool: "boolean", type(None): "null"}.get(
         type(value), "number"
     )
-
-
-def _short(value: Any) -> str:
-    """`value` in a message: one line, never thousands of characters (or digits)."""
-    try:
-        text = repr(value)
-    except ValueError:
-        return "a number of thousands of digits"
-    return text if len(text) <= 120 else f"{text[:117]}..."
 
 
 def plan_digest(plan: Any) -> str:

@@ -234,10 +234,9 @@ def require_person(actor: str) -> None:
     """Raise `Refused` when the caller is an agent session or has no terminal: an agent never issues its own."""
     import sys
 
-    agent = next(
-        (name for name in ("CODEX_THREAD_ID", "CODEX_SESSION_ID", "CLAUDECODE") if os.environ.get(name)), None
-    )
-    if agent is not None or actor.partition(":")[0] in ("codex", "claude", "agent"):
+    from commands.plan_runs.owner import agent_session
+
+    if agent_session() is not None or actor.partition(":")[0] in ("codex", "claude", "agent"):
         raise Refused(
             "an agent session issues no receipt; a person does, at a terminal or with a signature (authority policy)"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from commands.plan_runs.documents import moment_of, parse_document, render_document
+from commands.plan_runs.documents import moment_of, parse_document, render_document, shown
 from commands.plan_runs.rooted import MissingFileError, read_file, write_file
 from ledger.errors import Invalid, Refused
 from projections.result_keys import identity_text
@@ -86,7 +86,7 @@ def validate_result(
     _check_identity(result, item)
     status = result.get("status")
     if status not in STATUSES:
-        raise ResultRuleError("status", f"{_short(status)} is not one of {', '.join(STATUSES)}")
+        raise ResultRuleError("status", f"{shown(status)} is not one of {', '.join(STATUSES)}")
     if status == "draft_ready":
         return _check_draft(result, work_dir, item)
     if status == "submitted":
@@ -103,7 +103,7 @@ def _check_identity(result: dict[str, Any], item: dict[str, Any]) -> None:
         claimed = identity_text(result[field], f"result {field}")
         if claimed != identity_text(item[field], field):
             raise ResultRuleError(
-                "identity", f"{field} is {_short(claimed)}, the item's is {_short(item[field])}"
+                "identity", f"{field} is {shown(claimed)}, the item's is {shown(item[field])}"
             )
 
 
@@ -113,14 +113,14 @@ def _check_notes(result: dict[str, Any], item: dict[str, Any]) -> None:
     notes = result.get("notes")
     if not isinstance(notes, str) or notes.strip().strip(".").lower() in _VAGUE:
         raise ResultRuleError(
-            "notes", f"status {result['status']} needs concrete notes, it has {_short(notes)}"
+            "notes", f"status {result['status']} needs concrete notes, it has {shown(notes)}"
         )
     held = find_placeholder(notes.splitlines())
     if held is not None and len(notes.split()) < 4:
         raise ResultRuleError("notes", f"the notes are a placeholder ({held})")
     if result["status"] == "error" and result.get("draft_path") not in (None, ""):
         raise ResultRuleError(
-            "error_claims_draft", f"status error claims the draft {_short(result['draft_path'])}"
+            "error_claims_draft", f"status error claims the draft {shown(result['draft_path'])}"
         )
     if result.get("reason_code") == "authorization_required" and not names_action_and_target(notes, item):
         raise ResultRuleError(
@@ -197,17 +197,17 @@ def read_verification_log(result: dict[str, Any], work_dir: str, draft_name: str
 def _name_in_run(path: object, field: str, work_dir: str) -> str:
     """`path` (absolute, or relative to the work directory) as a name below the run; never one outside it."""
     if not isinstance(path, str) or path == "" or "\0" in path:
-        raise ResultRuleError(field, f"is {_short(path)}, not the path of a file")
+        raise ResultRuleError(field, f"is {shown(path)}, not the path of a file")
     run_dir = os.path.dirname(work_dir)
     if ".." in path.split("/"):
-        raise ResultRuleError(field, f"{_short(path)} climbs with `..`; name the file below the run")
+        raise ResultRuleError(field, f"{shown(path)} climbs with `..`; name the file below the run")
     candidates = [os.path.normpath(os.path.join(work_dir, path))]
     if not os.path.isabs(path):
         # Older tools write the path as seen from the project's folder.
         candidates.append(os.path.abspath(path))
     inside = [place[len(run_dir) + 1 :] for place in candidates if place.startswith(f"{run_dir}/")]
     if not inside:
-        raise ResultRuleError(field, f"{_short(path)} lies outside the run {run_dir}")
+        raise ResultRuleError(field, f"{shown(path)} lies outside the run {run_dir}")
     return next((name for name in inside if os.path.lexists(f"{run_dir}/{name}")), inside[0])
 
 
@@ -249,15 +249,15 @@ def _check_submitted(
         )
     state = metadata.get("canvas_workflow_state")
     if state not in ("submitted", "graded"):
-        raise ResultRuleError("canvas_workflow_state", f"is {_short(state)}, expected submitted or graded")
+        raise ResultRuleError("canvas_workflow_state", f"is {shown(state)}, expected submitted or graded")
     if metadata.get("readback_verified") is not True:
         raise ResultRuleError(
-            "readback_verified", f"is {_short(metadata.get('readback_verified'))}, expected true"
+            "readback_verified", f"is {shown(metadata.get('readback_verified'))}, expected true"
         )
     submitted = moment_of(result.get("submitted_at"))
     if submitted is None:
         raise ResultRuleError(
-            "submitted_at", f"is {_short(result.get('submitted_at'))}, not an ISO time with a zone"
+            "submitted_at", f"is {shown(result.get('submitted_at'))}, not an ISO time with a zone"
         )
     if result.get("reason_code") == "already_submitted":
         for holder in (result, metadata):
@@ -281,10 +281,10 @@ def _check_consumption(
 ) -> None:
     receipt_id = result.get("authorization_receipt_id")
     if not isinstance(receipt_id, str) or receipt_id == "":
-        raise ResultRuleError("authorization_receipt_id", f"is {_short(receipt_id)}, not the id of a receipt")
+        raise ResultRuleError("authorization_receipt_id", f"is {shown(receipt_id)}, not the id of a receipt")
     if result.get("authorization_consumed") is not True:
         raise ResultRuleError(
-            "authorization_consumed", f"is {_short(result.get('authorization_consumed'))}, expected true"
+            "authorization_consumed", f"is {shown(result.get('authorization_consumed'))}, expected true"
         )
     course = str(item.get("course_id", result.get("course_id")))
     targets = {
@@ -303,7 +303,7 @@ def _check_consumption(
             return
     raise ResultRuleError(
         "consumption",
-        f"the log holds no consumption of receipt {_short(receipt_id)} that submits this item before submitted_at",
+        f"the log holds no consumption of receipt {shown(receipt_id)} that submits this item before submitted_at",
     )
 
 
@@ -314,14 +314,14 @@ def _check_quiz(result: dict[str, Any], metadata: dict[str, Any]) -> None:
     for name in ("kept_score", "points_possible"):
         value = field(name)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ResultRuleError(name, f"is {_short(value)}, not a number")
+            raise ResultRuleError(name, f"is {shown(value)}, not a number")
     for name in ("attempts_used", "allowed_attempts"):
         value = field(name)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ResultRuleError(name, f"is {_short(value)}, not an integer")
+            raise ResultRuleError(name, f"is {shown(value)}, not an integer")
     if field("scoring_policy") not in _POLICIES:
         raise ResultRuleError(
-            "scoring_policy", f"is {_short(field('scoring_policy'))}, expected one of {', '.join(_POLICIES)}"
+            "scoring_policy", f"is {shown(field('scoring_policy'))}, expected one of {', '.join(_POLICIES)}"
         )
     passes = field("agent_passes_count")
     consent = field("degraded_method_user_consent")
@@ -329,7 +329,7 @@ def _check_quiz(result: dict[str, Any], metadata: dict[str, Any]) -> None:
     if not enough and not (isinstance(consent, str) and len(consent.strip()) >= 10):
         raise ResultRuleError(
             "agent_passes_count",
-            f"is {_short(passes)}, expected 4 or more, or the user's words of consent (10 characters)",
+            f"is {shown(passes)}, expected 4 or more, or the user's words of consent (10 characters)",
         )
 
 
@@ -359,11 +359,3 @@ def write_result(
     make_folder(run_dir, key)
     write_file(run_dir, f"{key}/{RESULT}", raw)
     return raw
-
-
-def _short(value: Any) -> str:
-    try:
-        text = repr(value)
-    except ValueError:
-        return "a number of thousands of digits"
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 
 from commands.plan_runs import markers, plans
-from commands.plan_runs.rooted import remove_file
 from commands.plan_runs.run_folder import RunFolder, StalePlanError, local_day, parse_now, run_folder
 from ledger.errors import Conflict, Refused
 
@@ -63,6 +62,15 @@ def read_documents(
         resolve=None if resolver is None else resolver.of,
     )
     return Documents(plan, raw, snapshot)
+
+
+def require_unchanged(folder: RunFolder, documents: Documents) -> None:
+    """Under the ledger's lock: raise `Conflict` when plan.json is another one than when `documents` was read."""
+    digest = plans.plan_digest(plans.read_run_documents(folder.path)[0])
+    if digest != documents.digest:
+        raise Conflict(
+            f"{folder.path}/plan.json: was changed while this ran; look at it, then run this again"
+        )
 
 
 def require_today(folder: RunFolder, now: int, spelled: str | None) -> None:
@@ -322,8 +330,3 @@ def require_owner(
             )
         markers.validate_execute_marker(marker, documents.plan, session_id=run.session, require_prepared=True)
     return state, claim
-
-
-def remove_marker(run: Run) -> None:
-    """The marker file is gone afterwards."""
-    remove_file(run.folder.path, markers.MARKER)

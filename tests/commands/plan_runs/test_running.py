@@ -533,7 +533,7 @@ def test_many_processes_approving_leave_one_plan_that_file_and_log_agree_on(hous
     for racer in racers:
         racer.communicate()
     assert 0 in codes
-    assert set(codes) <= {0, 1, 4}
+    assert set(codes) <= {0, 4, 5}
     from commands.plan_runs import plan_digest
 
     assert plan_digest(load(house.run / "plan.json")) == house.state().current
