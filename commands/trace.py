@@ -39,6 +39,7 @@ class Tracer:
         self._reader = ledger.store.reader()
         self._histories: dict[str, History] = {}
         self._last: dict[str, list[int]] = {}
+        self._events: dict[int, Event] = {}
         self._causes = Causes(ledger)
 
     def close(self) -> None:
@@ -51,10 +52,12 @@ class Tracer:
         Raises:
             Invalid: there is none.
         """
-        found = self._reader.event(seq)
-        if found is None:
-            raise Invalid(f"there is no event {seq}; the ledger ends at {self._reader.head().seq}")
-        return found
+        if seq not in self._events:
+            found = self._reader.event(seq)
+            if found is None:
+                raise Invalid(f"there is no event {seq}; the ledger ends at {self._reader.head().seq}")
+            self._events[seq] = found
+        return self._events[seq]
 
     def _history(self, stream: str) -> History:
         if stream not in self._histories:
@@ -314,12 +317,13 @@ def run(args: Args, context: Context) -> int:
     say(found["answer"])
     nodes = {node["seq"]: node for node in found["causes"]}
     say("\nWhy:")
-    for line in _tree(nodes, max(nodes)):
+    asked = max(nodes)
+    for line in _tree(nodes, asked):
         say(line)
     say("\nWhat followed:" if found["effects"] else "\nNothing rests on it.")
     for node in found["effects"]:
         say(
-            f"  {_line(node, here=nodes[max(nodes)]['stream'])}  ← {', '.join(str(reason['seq']) for reason in node['because'])}"
+            f"  {_line(node, here=nodes[asked]['stream'])}  ← {', '.join(str(reason['seq']) for reason in node['because'])}"
         )
     return 0
 
