@@ -141,9 +141,19 @@ def work(words: list[str], work_dir: str, told: bytes, stop: Interruption) -> in
         stop.waiting = False
         if worker is not None:
             _end(worker)
+            _wait_until_gone(work_dir)
             _forget(work_dir)
         if lock >= 0:
             os.close(lock)
+
+
+def _wait_until_gone(work_dir: str) -> None:
+    """Returns when nobody holds the folder's lock any more: a killed process takes its time, and could write till then."""
+    lock = os.open(work_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        _locked_within(lock, _GRACE_SECONDS, Interruption())
+    finally:
+        os.close(lock)
 
 
 def _forget(work_dir: str) -> None:
