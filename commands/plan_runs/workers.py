@@ -149,7 +149,10 @@ def work(words: list[str], work_dir: str, told: bytes, stop: Interruption) -> in
 
 def _wait_until_gone(work_dir: str) -> None:
     """Returns when nobody holds the folder's lock any more: a killed process takes its time, and could write till then."""
-    lock = os.open(work_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        lock = os.open(work_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return  # the worker took its folder away: nobody can write there
     try:
         _locked_within(lock, _GRACE_SECONDS, Interruption())
     finally:

@@ -200,6 +200,7 @@ def test_execute_runs_everything_in_order_one_at_a_time(house):
     ("text", "rule"),
     [
         ("exit 3", "result_missing"),
+        ('rm -rf "$PWD"', "result_missing"),
         ("echo '{' > result.json", "result_file"),
         (
             """echo '{"status":"draft_ready","draft_path":"d.md"}' > result.json; echo TODO > d.md""",
@@ -538,3 +539,15 @@ def test_many_processes_approving_leave_one_plan_that_file_and_log_agree_on(hous
 
     assert plan_digest(load(house.run / "plan.json")) == house.state().current
     house.ok("run", "claim")
+
+
+def test_a_folder_that_a_worker_replaced_by_a_link_is_never_followed(house):
+    house.ready("1,2")
+    away = house.folder / "away"
+    away.mkdir()
+    worker = house.script(f'#!/bin/sh\nhere=$PWD; cd ..; rm -rf "$here"; ln -s {away} "$here"\n')
+    assert "is a link" in house.refused(4, "run", "execute", "--handoff", worker)
+    assert list(away.iterdir()) == []
+    (house.run / house.key(1)).unlink()
+    done = house.ok("run", "execute", "--handoff", house.script())
+    assert [line["status"] for line in done["executed"]] == ["draft_ready", "draft_ready"]
