@@ -77,12 +77,12 @@ def _native(value: str) -> str:
 
 
 def in_health(
-    args: Args,
+    state: str | None,
     context: Context,
     at: int,
     decide: Callable[[World | None, dict[str, Circuit]], Sequence[Proposal]],
 ) -> None:
-    """Run `decide` over the circuits as they stand, record what it proposes, and bring the file up to it.
+    """Run `decide` over the circuits of the file `state` (None: the user's) as they stand, record what it proposes, and bring the file up to it.
 
     `decide` gets the World (None where no ledger exists yet) and the circuits by endpoint.
     What the file stated is adopted, and a file that lags or is gone is rendered again, whatever `decide` proposes.
@@ -90,7 +90,7 @@ def in_health(
     Raises:
         Refused: a malformed state file, or what `decide` raises.
     """
-    file = HealthFile(args.state, context)
+    file = HealthFile(state, context)
     try:
         ledger = file.ledger(create=False)
         if ledger is None:
@@ -201,7 +201,7 @@ def record_failure(args: Args, context: Context) -> int:
         outcome = (count, until)
         return proposals
 
-    blocked = _blockers(lambda: in_health(args, context, at, decide))
+    blocked = _blockers(lambda: in_health(args.state, context, at, decide))
     if blocked:
         return blocked
     from projections.times import print_time
@@ -239,7 +239,7 @@ def record_success(args: Args, context: Context) -> int:
     def decide(world: World | None, circuits: dict[str, Circuit]) -> Sequence[Proposal]:
         return closed(world, endpoint, at) if endpoint in circuits else []
 
-    blocked = _blockers(lambda: in_health(args, context, at, decide))
+    blocked = _blockers(lambda: in_health(args.state, context, at, decide))
     if blocked:
         return blocked
     emit({"status": "cleared", "provider": args.provider, "executor": args.executor})
@@ -255,7 +255,7 @@ def reset(args: Args, context: Context) -> int:
         count = len(circuits)
         return [proposal for endpoint in sorted(circuits) for proposal in closed(world, endpoint, at)]
 
-    blocked = _blockers(lambda: in_health(args, context, at, decide))
+    blocked = _blockers(lambda: in_health(args.state, context, at, decide))
     if blocked:
         return blocked
     emit({"status": "reset", "circuits": count})
@@ -286,11 +286,11 @@ def select_once(
             active_candidate=args.active_candidate, circuits=circuits, now=at,
         )  # fmt: skip
 
-    return select_in(args, context, at, judge)
+    return select_in(args.state, context, at, judge)
 
 
 def select_in(
-    args: Args,
+    state: str | None,
     context: Context,
     at: int,
     judge: Callable[[dict[str, Circuit]], Selection],
@@ -320,7 +320,7 @@ def select_in(
         data = Probed(provider, executor, print_time(at), given)
         return [Proposal(f"circuit/{chosen.endpoint}", "circuit.probed", data, correlation=correlation)]
 
-    in_health(args, context, at, decide)
+    in_health(state, context, at, decide)
     if isinstance(outcome, GatebookError):
         raise outcome
     assert outcome is not None

@@ -31,13 +31,6 @@ class Named:
         self.hash = hash
 
 
-class StateArgs:
-    """What `commands.route` reads of a call."""
-
-    def __init__(self, state: str | None) -> None:
-        self.state = state
-
-
 class Circuits:
     """The user's provider health as a dispatch uses it; `at` is the time given for the whole call, None for the clock."""
 
@@ -53,7 +46,7 @@ class Circuits:
         decide: Callable[[World | None, dict[str, Circuit]], Sequence[Proposal]],
         at: int,
     ) -> Named:
-        in_health(StateArgs(self._state), self._context, at, decide)  # type: ignore[arg-type]
+        in_health(self._state, self._context, at, decide)
         return self._named()
 
     def _named(self) -> Named:
@@ -98,7 +91,7 @@ class Circuits:
             check(found)
             return found
 
-        chosen = select_in(StateArgs(self._state), self._context, at, judge, correlation)  # type: ignore[arg-type]
+        chosen = select_in(self._state, self._context, at, judge, correlation)
         return chosen, self._named()
 
     def failed(self, endpoint: str, reason: str, retry_at: int | None, correlation: str) -> Named:
