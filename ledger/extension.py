@@ -122,10 +122,10 @@ class Chain:
         "_hasher",
         "_keys",
         "_plain",
-        "_versions",
         "hash",
         "recorded_at",
         "seq",
+        "versions",
         "versions_of",
     )
 
@@ -138,7 +138,7 @@ class Chain:
         self.recorded_at = format_us(head.recorded_us) if head.seq else ""
         self.versions_of = versions_of
         self._has_key = has_key
-        self._versions: dict[str, int] = {}
+        self.versions: dict[str, int] = {}
         self._keys: set[str] = set()
 
     def expect_many(self) -> None:
@@ -148,7 +148,7 @@ class Chain:
         self._plain = is_plain
 
     def _version(self, stream: str) -> int:
-        found = self._versions.get(stream)
+        found = self.versions.get(stream)
         return self.versions_of(stream) if found is None else found
 
     def extend(self, body: bytes) -> Event:
@@ -206,7 +206,7 @@ class Chain:
         self.seq += 1
         self.hash = hash
         self.recorded_at = recorded_at
-        self._versions[stream] = int(version)
+        self.versions[stream] = int(version)
         if key is not None:
             self._keys.add(key)
         return Event(self.seq, envelope, data, None, None, hash)

@@ -8,7 +8,7 @@ import sys
 import apsw
 
 from ledger.errors import GatebookError, Invalid, Refused, Unavailable
-from ledger.event import SALT_BYTES, Head, head_of
+from ledger.event import SALT_BYTES, Head
 from ledger.extension import Chain, Void, message_of
 from ledger.jetstream import WrongLast
 from ledger.sqlite import SQLiteReader
@@ -27,11 +27,11 @@ class FleetReader(SQLiteReader):
 
     __slots__ = ("_versions", "erased")
 
-    def __init__(self, store: FleetStore, now: int, head: Head | None) -> None:
-        """`head`: the head, where it is known."""
+    def __init__(self, store: FleetStore, now: int, head: Head | None, versions: dict[str, int]) -> None:
+        """`head`: the head, where it is known; `versions`: what is known of streams, and will be."""
         super().__init__(store, now, inside=True)
         self._head = head
-        self._versions: dict[str, int] = {}
+        self._versions = versions
         self.erased: list[int] = []
 
     def version(self, stream: str) -> int:
@@ -45,6 +45,12 @@ class FleetReader(SQLiteReader):
         """Erase content and salt of event `seq` together with what this transaction appends."""
         super().erase(seq)
         self.erased.append(seq)
+
+
+def _after(reader: FleetReader, events: list[Event]) -> Head:
+    """The head after `events` of this transaction: the times that `seal` gave them, without reading them again."""
+    first = max(reader.clock, reader.head().recorded_us + 1)
+    return Head(events[-1].seq, events[-1].hash, first + len(events) - 1, reader.clock)
 
 
 class Refusal(Exception):
@@ -104,10 +110,10 @@ class Write:
             done = self._prepare(reader)
             if done.replayed or not done.events:
                 return done
-            bodies = self._messages(reader, done.events)
+            bodies, versions = self._messages(reader, done.events)
             rows = [store.row(event) for event in done.events]
             self._put_contents(done.events)
-            kept = Keep(connection, rows, reader, done.events[-1])
+            kept = Keep(connection, rows, reader)
             self._unsure = True
             try:
                 store.publish(done.events, bodies, kept.insert)
@@ -115,7 +121,7 @@ class Write:
                 self._unsure = False
                 raise
             # Crash here: the stream has it, this replica reads it there.
-            kept.commit(store)
+            kept.commit(store, _after(reader, done.events), versions)
             if reader.erased:
                 # Crash here: erased on record, and by each replica that follows; the object goes with the first of them.
                 store.erase([event for event in map(reader.event, reader.erased) if event is not None])
@@ -124,8 +130,11 @@ class Write:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
 
-    def _messages(self, reader: FleetReader, events: list[Event]) -> list[bytes]:
-        """The messages of `events`, by the rule that every replica will judge them by: a void one is never sent."""
+    def _messages(self, reader: FleetReader, events: list[Event]) -> tuple[list[bytes], dict[str, int]]:
+        """The messages of `events`, and their streams' versions after them.
+
+        By the rule that every replica will judge them by: a void one is never sent.
+        """
         chain = Chain(reader.head(), reader.version, lambda key: reader.by_key(key) is not None)
         bodies = [message_of(event) for event in events]
         try:
@@ -133,7 +142,7 @@ class Write:
                 chain.extend(body)
         except Void as void:
             raise Invalid(f"cannot be recorded: {void}") from None
-        return bodies
+        return bodies, chain.versions
 
     def _put_contents(self, events: list[Event]) -> None:
         missing = [e for e in events if e.content_digest is not None and e.content_digest not in self._put]
@@ -161,13 +170,11 @@ class Keep:
     """Insert rows into the replica while the stream stores them; a replica that cannot is only said."""
 
     def __init__(
-        self, connection: apsw.Connection, rows: list[tuple[object, ...]], reader: SQLiteReader, last: Event
+        self, connection: apsw.Connection, rows: list[tuple[object, ...]], reader: SQLiteReader
     ) -> None:
         self._connection = connection
         self._rows = rows
         self._reader = reader
-        self._last = last
-        self._head = Head()
         self._done = False
         self._problem: apsw.Error | None = None
 
@@ -180,18 +187,18 @@ class Keep:
             self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", self._rows)
             self._reader.write_erasures()
             self._reader.write_snapshots()
-            self._head = head_of(self._last)
         except apsw.Error as error:
             self._problem = error
 
-    def commit(self, store: FleetStore) -> None:
+    def commit(self, store: FleetStore, head: Head, versions: dict[str, int]) -> None:
         """Commit; after a failure the replica reads the events from the stream at the next call."""
         try:
             if self._problem is not None:
                 raise self._problem
             self._connection.execute("COMMIT")
             store.anchor.save()
-            store.head_kept = self._head
+            store.head_kept = head
+            store.versions_kept.update(versions)
         except apsw.Error as error:
             store.anchor.tip = -1
             sys.stderr.write(f"gatebook: warning: recorded in the stream, but not in {store.path}: {error}\n")

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 # A handle that only writes reads the stream again this often: a stream replaced behind its back is seen by then.
 TRUST_SECONDS = 1.0
 RACE_SECONDS = 30.0
+MAX_KEPT = 1000
 # How long a lagging replica or a stream without a leader is waited for before it is said.
 PATIENCE = 8.0
 
@@ -59,6 +60,8 @@ class FleetStore(SQLiteStore):
         """Why the last attempt to follow failed, empty when it did not."""
         self.head_kept = Head()
         """The head as this handle wrote it last; good as long as the anchor's tip is at it."""
+        self.versions_kept: dict[str, int] = {}
+        """Versions of streams, good as long as `head_kept` is."""
         self.came = 0
         """How many events came by following since this was opened."""
         self._read_at = -TRUST_SECONDS
@@ -298,9 +301,10 @@ class FleetStore(SQLiteStore):
 
     def inside(self) -> FleetReader:
         """A reader inside this store's write transaction."""
-        return FleetReader(
-            self, self._now(), self.head_kept if self.head_kept.seq == self.anchor.tip_seq else None
-        )
+        known = self.head_kept.seq == self.anchor.tip_seq
+        if not known or len(self.versions_kept) > MAX_KEPT:
+            self.versions_kept.clear()
+        return FleetReader(self, self._now(), self.head_kept if known else None, self.versions_kept)
 
     def check_before(self, reader: SQLiteReader, events: Sequence[Event]) -> None:
         """What `guard` asked for ahead of a write."""
