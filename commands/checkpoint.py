@@ -6,7 +6,7 @@ import os
 import sys
 
 from commands.flags import Args, Command, Flag
-from ledger.errors import Refused, Tampered
+from ledger.errors import Invalid, Refused, Tampered
 from ledger.proofs import note as notes
 
 TYPE_CHECKING = False
@@ -57,8 +57,16 @@ def _last_signed(ledger: Ledger, state: State) -> notes.Checkpoint | None:
         return recorded
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}: the last checkpoint signed here cannot be read") from None
-    note = notes.parse_note(text)
-    remembered = notes.parse_checkpoint(note.text)
+    except UnicodeDecodeError:
+        text = ""
+    try:
+        note = notes.parse_note(text)
+        remembered = notes.parse_checkpoint(note.text)
+    except Invalid as error:
+        raise Tampered(
+            f"{path}: damaged, so what was signed here last is not known ({error}): put the last note that you kept there",
+            verdict="unreadable",
+        ) from None
     known = [notes.VerifierKey(ledger.id, notes.ED25519, bytes.fromhex(old)) for old in state.checkpoint_keys]
     try:
         notes.check_note(note, known)

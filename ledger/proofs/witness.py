@@ -69,7 +69,7 @@ def _read(directory: str, name: str) -> bytes | None:
 class Witness:
     """A witness' directory, held by an exclusive lock from `load_witness` to `close`."""
 
-    __slots__ = ("_lock", "_private", "directory", "key", "log_key", "memory")
+    __slots__ = ("_last", "_lock", "_private", "directory", "key", "log_key", "memory")
 
     def __init__(self, directory: str, lock: int, private: Ed25519PrivateKey, name: str) -> None:
         self.directory = directory
@@ -77,8 +77,19 @@ class Witness:
         self._private = private
         self.key = notes.VerifierKey(name, notes.COSIGNATURE_V1, private.public_key().public_bytes_raw())
         log_key, memory = _read(directory, "log-key"), _read(directory, "memory")
-        self.log_key = notes.parse_verifier_key(log_key.decode().strip()) if log_key else None
-        self.memory = memory.decode() if memory else None
+        try:
+            self.log_key = notes.parse_verifier_key(log_key.decode().strip()) if log_key is not None else None
+            self.memory = memory.decode() if memory is not None else None
+            self._last = (
+                notes.parse_checkpoint(notes.parse_note(self.memory).text)
+                if self.memory is not None
+                else None
+            )
+        except (Invalid, UnicodeDecodeError) as error:
+            # It no longer knows what it has seen, so it could be led to cosign a fork.
+            raise Invalid(
+                f"{directory}: the memory of this witness is damaged ({error}); make a new witness, which is a new party"
+            ) from None
 
     def close(self) -> None:
         """Lets other processes use the directory."""
@@ -104,7 +115,7 @@ class Witness:
         # Crash after this line: remembered as seen; asking again for the same note gives a signature.
         if self.log_key is None:
             _write(os.path.join(self.directory, "log-key"), f"{log_key}\n".encode())
-        self.log_key, self.memory = log_key, str(note)
+        self.log_key, self.memory, self._last = log_key, str(note), head
         return str(note)
 
     def _known_log(
@@ -118,19 +129,19 @@ class Witness:
         known = [self.log_key] if self.log_key is not None else [key for key in keys if key.name == origin]
         if not known:
             raise Refused(
-                f"the key of ledger {origin[:64]} is not known here: give it with --key (`gatebook checkpoint` shows it)"
+                f"the key of ledger {origin[:64]} is not known here: give it with --key (`gatebook checkpoint --key` prints it)"
             )
         head, signers, _ = bundle.signed_head(text, known)
         return head, signers[0]
 
     def _grown_from_memory(self, head: notes.Checkpoint, path: Sequence[bytes] | None) -> None:
-        if self.memory is None:
+        last = self._last
+        if last is None:
             if self.log_key is not None:
                 raise Refused(
                     f"{self.directory}: the memory of this witness is gone; make a new witness, which is a new party"
                 )
             return
-        last = notes.parse_checkpoint(notes.parse_note(self.memory).text)
         if last.origin != head.origin:
             raise Refused(
                 f"this witness watches ledger {last.origin}, the note is of {head.origin[:64]}: another ledger"

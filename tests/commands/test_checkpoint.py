@@ -236,3 +236,17 @@ def test_a_rotated_key_signs_on_and_old_notes_still_count(cli, tmp_path):
     assert cli.json("check-proof", "two.proof", "--key", new_key)["promise"] == "attested"
     assert cli.json("check-proof", "growth.proof", "--key", new_key, "--key", old_key)["ok"]
     assert cli("check-proof", "two.proof", "--key", old_key)[0] == 3
+
+
+@pytest.mark.parametrize("content", [b"garbage\n", b"\xff\xfe", b""])
+def test_a_damaged_memory_of_checkpoints_is_named(cli, content):
+    cli.notes(2)
+    cli.ok("checkpoint")
+    cli.notes(2)
+    folder = os.path.join(os.environ["XDG_STATE_HOME"], "gatebook", "checkpoints")
+    (name,) = os.listdir(folder)
+    with open(os.path.join(folder, name), "wb") as file:
+        file.write(content)
+    code, out, err = cli("checkpoint")
+    assert (code, out) == (3, "")
+    assert os.path.join(folder, name) in err

@@ -144,3 +144,14 @@ def test_a_second_init_and_a_missing_witness_say_so(watched):
 def test_a_malformed_note_is_refused(watched, text):
     watched.write("bad.note", text)
     assert watched("witness", "cosign", "bad.note", "--dir", "w")[0] == 1
+
+
+@pytest.mark.parametrize("name", ["memory", "log-key"])
+@pytest.mark.parametrize("content", [b"", b"garbage\n", b"\xff\xfe"])
+def test_a_witness_whose_memory_is_damaged_says_so_and_signs_nothing(watched, name, content):
+    grown(watched)
+    with open(f"w/{name}", "wb") as file:
+        file.write(content)
+    code, out, err = watched("witness", "cosign", "new.note", "--dir", "w", "--proof", "growth.proof")
+    assert (code, out) == (1, "")
+    assert "the memory of this witness is damaged" in err
