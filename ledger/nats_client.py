@@ -236,7 +236,12 @@ class Connection:
         """
         self._deadline = deadline
         while True:
-            line = self._line()
+            end = self._buffer.find(b"\r\n", self._at)
+            if end > 0 and self._buffer.startswith(b"HMSG ", self._at):
+                line = self._buffer[self._at : end]
+                self._at = end + 2
+            else:
+                line = self._line()
             words = line.split(b" ")
             try:
                 total = int(words[-1])

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 TRUST_SECONDS = 1.0
 RACE_SECONDS = 30.0
 MAX_KEPT = 1000
+# Following many events: their indexes stay in memory, the WAL is moved into the file each 64 MB.
+MANY = 1000
+BULK_PAGES = 16_384
+CACHE_KIB = 65_536
 # How long a lagging replica or a stream without a leader is waited for before it is said.
 PATIENCE = 8.0
 
@@ -50,7 +54,7 @@ class FleetStore(SQLiteStore):
         """Open the replica file at `path`; nothing is asked of the network yet."""
         super().__init__(path, now=now)
         # What is lost here in a power failure is read from the stream again.
-        self._usable().execute("PRAGMA synchronous=NORMAL")
+        self._usable().execute(f"PRAGMA synchronous=NORMAL; PRAGMA cache_size=-{CACHE_KIB}").fetchall()
         self.url = url
         self.link = link
         self.stream = Stream(link, name)
@@ -216,6 +220,8 @@ class FleetStore(SQLiteStore):
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+        if len(events) >= MANY:
+            self._checkpoint(connection, BULK_PAGES)
         if redacted:
             self._purge(redacted)
 
