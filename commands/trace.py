@@ -200,7 +200,13 @@ def _describe(ledger: Ledger, event: Event, reasons: list[Reason]) -> dict[str, 
 def _starts(ledger: Ledger, tracer: Tracer, what: str) -> list[Event]:
     """The events that WHAT names: a number, a whole stream (its first and last event), a commit or a hash prefix."""
     reader = ledger.store.reader()
-    if what.isascii() and what.isdigit() and len(what) <= 16:
+    # Digits alone are a number, unless they can only be the beginning of a hash.
+    if (
+        what.isascii()
+        and what.isdigit()
+        and len(what) <= 16
+        and (len(what) < 6 or int(what) <= reader.head().seq)
+    ):
         return [tracer.event(whole_number(what, "SEQ"))]
     if what == "ledger" or "/" in what:
         events = reader.stream(what)

@@ -225,3 +225,11 @@ def test_every_type_that_names_a_receipt_is_looked_for_among_the_effects():
         if kind != "receipt" and "receipt_id" in aggregate(kind).EVENTS[type].__struct_fields__
     }
     assert naming == set(UNDER_RECEIPT)
+
+
+def test_a_commit_whose_beginning_has_digits_only_is_found(cli):
+    seqs = stories.review(cli)
+    commit = cli.record(stories.SESSION, "commit.recorded", {"fence": 1, "sha": "1234567" + "a" * 33})
+    assert cli.json("trace", "1234567", "--json")["asked"] == [commit]
+    assert cli.json("trace", str(seqs["gate"]), "--json")["asked"] == [seqs["gate"]]
+    assert "no commit or event begins with 7654321" in cli("trace", "7654321")[2]
