@@ -326,15 +326,18 @@ def _returned(state: State, fact: Fact, law: Law) -> None:
     digest_text(data.target, fact)
 
 
+def _did_it(attempt: Attempt, actor: str) -> bool:
+    """Whether `actor` is the executor: the worker named, or who came back with the work instead of its dispatcher."""
+    return actor == attempt.worker or actor == attempt.returned_by != attempt.dispatcher
+
+
 def _verified(state: State, fact: Fact, law: Law) -> None:
     request, data, attempt = _must_be_open(state, fact, law), fact.data, state.last
     if attempt is None or not attempt.status or data.attempt != attempt.number:
         law.refuse(fact, "only a returned attempt is verified")
     if not attempt.good:
         law.refuse(fact, "the attempt did not succeed inside its authority")
-    if fact.actor == attempt.worker or (
-        attempt.returned_by != attempt.dispatcher and fact.actor == attempt.returned_by
-    ):
+    if _did_it(attempt, fact.actor):
         law.refuse(fact, "the executor does not verify its own work")
     kept = data.target == attempt.target and data.oracle == request.oracle
     held = data.ended == "exit" and data.exit == data.expected_exit and data.contains and not data.withheld
@@ -353,7 +356,7 @@ def _concluded(state: State, fact: Fact, law: Law) -> None:
         if last is None or not (state.proven and state.verified_seq > last.returned_seq > 0):
             law.refuse(fact, "accepted needs a proof since the last return")
         _must_be_open(state, fact, law)
-        if fact.actor == last.worker:
+        if _did_it(last, fact.actor):
             law.refuse(fact, "the executor does not accept its own work")
     elif data.status == "failed" and (last is None or not last.status):
         law.refuse(fact, "nothing has returned that could have failed")

@@ -113,6 +113,8 @@ def attempt(args: Args, context: Context) -> int:
     """`dispatch attempt ID`: pin what must not change; from here on the selected candidate may work."""
     from commands.dispatch.rubric import Row
 
+    if args.worker is not None:
+        _check_actor(args.worker)
     work = find_work(context.ledger(), context.origin(), args.id)
     chosen = work.state.selection
     if chosen is None:
@@ -134,6 +136,15 @@ def attempt(args: Args, context: Context) -> int:
         }
     )
     return 0
+
+
+def _check_actor(worker: str) -> None:
+    from ledger.event import Origin
+
+    try:
+        Origin(worker, "dispatch attempt")
+    except Invalid as error:
+        raise Usage(f"--worker: {error}") from None
 
 
 def returned(args: Args, context: Context) -> int:

@@ -214,6 +214,16 @@ def test_who_came_back_instead_of_the_dispatcher_is_the_executor(steps):
     steps.step("returned", "--status", "succeeded", actor="agent:worker")
     assert steps.step("verify", actor="agent:worker")[0] == 4
     assert steps.step("verify")[0] == 0
+    assert steps.step("conclude", actor="agent:worker")[0] == 4
+    assert steps.step("conclude")[0] == 0
+
+
+@pytest.mark.parametrize("worker", ["nobody", "Agent:x", "agent:", ":x"])
+def test_a_worker_that_no_event_could_name_is_a_bad_argument(steps, worker):
+    steps.open()
+    steps.select()
+    assert steps.step("attempt", "--worker", worker)[0] == 2
+    assert steps.step("attempt")[0] == 0
 
 
 def test_an_attempt_may_be_narrower_and_the_next_never_wider(steps, bench):
