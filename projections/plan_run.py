@@ -5,6 +5,9 @@ Contract page plan-runs. What the files of the run say is checked by `commands.p
 
 from __future__ import annotations
 
+from projections import lean  # noqa: F401 - before msgspec
+
+# isort: split
 from blake3 import blake3
 from msgspec import Struct, field
 

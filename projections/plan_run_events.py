@@ -5,6 +5,9 @@ Contract page plan-runs. Digests of plans are SHA-256, all others BLAKE3, in low
 
 from __future__ import annotations
 
+from projections import lean  # noqa: F401 - before msgspec
+
+# isort: split
 from msgspec import Struct
 
 from projections.result_keys import result_key

@@ -5,6 +5,9 @@ A consumption's own admission is where single use is decided: of many processes,
 
 from __future__ import annotations
 
+from projections import lean  # noqa: F401 - before msgspec
+
+# isort: split
 from msgspec import Struct, field
 
 from projections.fact import Fact, Law, digest_text
