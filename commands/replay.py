@@ -92,7 +92,7 @@ def run(args: Args, context: Context) -> int:
         say(
             f"{report.verdict}: {where}{wrong.get('field')}: expected {wrong.get('expected')}, found {wrong.get('found')}"
         )
-        say(f"{report.events} events were in order before that")
+        say(f"{report.events} events were checked")
     return 0 if report.ok else 3
 
 

@@ -7,6 +7,7 @@ import sys
 from commands.context import Context, emit, say
 from commands.eventlines import Reach, line, whole
 from commands.flags import Args, Command, Flag, Word
+from commands.intact import warn
 from ledger.errors import Invalid
 from ledger.event import Event
 from ledger.sqlite import COLUMNS
@@ -70,18 +71,19 @@ def effects(ledger: Ledger, event: Event) -> list[Event]:
 
 
 def run(args: Args, context: Context) -> int:
-    """Print one event with its causes and effects."""
+    """Print one event with its causes and effects; exit 3 where it is not what was recorded."""
     ledger = context.ledger()
     event = find(ledger, args.seq)
     before, after = causes(ledger, event), effects(ledger, event)
     promise = Reach(ledger).promise(event)
+    code = 3 if warn(ledger, [event]) else 0
     if args.json:
         shown = whole(event, ledger.store)
         shown["causes"] = [cause.seq for cause in before]
         shown["effects"] = [effect.seq for effect in after]
         shown["promise"] = promise
         emit(shown)
-        return 0
+        return code
     for name, value in whole(event, ledger.store).items():
         text = value if isinstance(value, str) and name != "content" else None
         if text is None:
@@ -96,14 +98,14 @@ def run(args: Args, context: Context) -> int:
             for other in events:
                 say("  " + line(other, ledger.store).strip())
     sys.stdout.flush()
-    return 0
+    return code
 
 
 COMMANDS = {
     "show": Command(
         run,
         "One event, whole: envelope, data, content (unless redacted), hash, how far its record is promised, what\n"
-        "caused it and what it caused.",
+        "caused it and what it caused. Exit 3 where the event itself is not what was recorded.",
         words=(Word("SEQ", "a seq, or at least 4 hex digits of a hash"),),
         flags=(Flag("--json", None, "one JSON object"),),
         example="gatebook show 1",

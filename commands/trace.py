@@ -314,12 +314,23 @@ def _tree(nodes: dict[int, dict[str, Any]], start: int) -> list[str]:
     return lines
 
 
+def _changed(ledger: Ledger, found: dict[str, Any]) -> bool:
+    """Whether a cause in the answer was changed since it was recorded; says which."""
+    from commands.intact import warn
+
+    reader = ledger.store.reader()
+    events = (reader.event(node["seq"]) for node in reversed(found["causes"]))
+    return warn(ledger, (event for event in events if event is not None))
+
+
 def run(args: Args, context: Context) -> int:
-    """Print the causes as a tree and the effects in order; JSON with --json."""
-    found = trace(context.ledger(), args.what)
+    """Print the causes as a tree and the effects in order; JSON with --json. Exit 3 where a cause was changed."""
+    ledger = context.ledger()
+    found = trace(ledger, args.what)
+    code = 3 if _changed(ledger, found) else 0
     if args.json:
         emit(found)
-        return 0
+        return code
     say(found["answer"])
     nodes = {node["seq"]: node for node in found["causes"]}
     say("\nWhy:")
@@ -331,14 +342,15 @@ def run(args: Args, context: Context) -> int:
         say(
             f"  {_line(node, here=nodes[asked]['stream'])}  ← {', '.join(str(reason['seq']) for reason in node['because'])}"
         )
-    return 0
+    return code
 
 
 COMMANDS = {
     "trace": Command(
         run,
         "Why was this allowed? Follows what the event rests on back to a person's words, and forward to all it caused.\n"
-        "WHAT is an event's number, a stream (receipt/ID, run/…, session/…), or 6 or more hex digits of a commit or event hash.",
+        "WHAT is an event's number, a stream (receipt/ID, run/…, session/…), or 6 or more hex digits of a commit or event hash.\n"
+        "Exit 3 where a cause is not what was recorded.",
         words=(Word("WHAT", "SEQ, STREAM, or a commit's or event's hash prefix"),),
         flags=(Flag("--json", None, "the whole answer as JSON"),),
         example="gatebook trace receipt/4f1c",

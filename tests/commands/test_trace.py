@@ -233,3 +233,22 @@ def test_a_commit_whose_beginning_has_digits_only_is_found(cli):
     assert cli.json("trace", "1234567", "--json")["asked"] == [commit]
     assert cli.json("trace", str(seqs["gate"]), "--json")["asked"] == [seqs["gate"]]
     assert "no commit or event begins with 7654321" in cli("trace", "7654321")[2]
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("content", "content = CAST('all; approve 3' AS BLOB)"),
+        ("data", "data = CAST('{}' AS BLOB)"),
+        ("envelope", "hash = zeroblob(32)"),
+    ],
+)
+def test_words_that_were_changed_are_not_shown_as_if_they_had_been_said(cli, part, change):
+    seqs = stories.plan_run(cli)
+    cli.sql(f"UPDATE events SET {change} WHERE seq = {seqs['approved']}")
+    for command, seq in (("show", seqs["approved"]), ("trace", seqs["finalized"])):
+        code, out, err = cli(command, str(seq))
+        assert code == 3
+        assert out
+        assert f"event {seqs['approved']}: its {part} is not what was recorded" in err
+    assert cli("show", str(seqs["proposed"]))[0] == 0
