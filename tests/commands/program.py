@@ -10,6 +10,8 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# What this process imports from, for the processes it starts.
+PATH = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
 
 
 class Done:
@@ -55,7 +57,7 @@ def start(*args: str, cwd=None, env=None, **more) -> subprocess.Popen:
     """Start `gatebook ARGS` as a process."""
     return subprocess.Popen(
         [sys.executable, "-m", "commands", *args],
-        cwd=cwd, env={**os.environ, "PYTHONPATH": ROOT, **(env or {})},
+        cwd=cwd, env={**os.environ, "PYTHONPATH": PATH, **(env or {})},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, **more,
     )  # fmt: skip
 

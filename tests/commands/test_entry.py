@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from program import ROOT, call, finish, start
+from program import PATH, call, finish, start
 
 from commands import entry, flags
 from ledger.errors import Invalid, Usage
@@ -165,7 +165,7 @@ def test_the_output_is_json_whatever_encoding_stdout_has(here, encoding):
 def test_a_closed_stream_loses_no_event_and_lends_its_number_to_no_file(here, closed):
     shell = f'"{sys.executable}" -m commands append --stream x-n/1 --type x.n.added --data {{}} {closed}'
     done = subprocess.run(
-        ["sh", "-c", shell], env={**os.environ, "PYTHONPATH": ROOT}, capture_output=True, text=True
+        ["sh", "-c", shell], env={**os.environ, "PYTHONPATH": PATH}, capture_output=True, text=True
     )
     assert done.returncode == 0, done
     assert done.stderr == ""
@@ -179,7 +179,7 @@ def test_a_closed_stream_loses_no_event_and_lends_its_number_to_no_file(here, cl
 def test_a_reader_that_went_away_is_no_fault(here):
     shell = f'"{sys.executable}" -m commands --help | true; "{sys.executable}" -m commands append --help | head -1'
     done = subprocess.run(
-        ["sh", "-c", shell], env={**os.environ, "PYTHONPATH": ROOT}, capture_output=True, text=True
+        ["sh", "-c", shell], env={**os.environ, "PYTHONPATH": PATH}, capture_output=True, text=True
     )
     assert done.stderr == ""
 
@@ -189,7 +189,7 @@ def test_an_event_whose_receipt_could_not_be_printed_is_recorded_and_it_is_said(
     if not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full here")
     done = subprocess.run(
-        ["sh", "-c", shell], env={**os.environ, "PYTHONPATH": ROOT}, capture_output=True, text=True
+        ["sh", "-c", shell], env={**os.environ, "PYTHONPATH": PATH}, capture_output=True, text=True
     )
     assert done.returncode != 0
     assert done.stderr.count("\n") == 1

@@ -26,7 +26,7 @@ class Disk:
             ["mount", "-t", "tmpfs", "-o", options, "none", self.path], capture_output=True, text=True
         )
         if done.returncode:
-            pytest.skip(f"cannot mount a small tmpfs here: {done.stderr.strip()}")
+            pytest.skip(f"cannot mount a small tmpfs here: {done.stderr.splitlines()[0]}")
 
     def remount(self, options):
         subprocess.run(["mount", "-o", f"remount,{options}", self.path], check=True)
@@ -213,6 +213,38 @@ def test_a_folder_this_user_cannot_write_refuses_clearly(tmp_path, home):
     assert again.store.head().seq == 2
     again.close()
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o755
+
+
+def test_a_file_that_may_not_grow_refuses_clearly_and_keeps_all_it_acknowledged(tmp_path, home):
+    """What anybody can try without a disk to fill: the kernel's limit on a file's size."""
+    ledger, _ = create_ledger(str(tmp_path / "l"), ORIGIN)
+    told = [event.hash.hex() for event in ledger.append([draft()], ORIGIN).events]
+    ledger.close()
+    code = f"""
+import resource, sys
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+from store_contract import ORIGIN, draft
+from ledger.access import open_ledger
+from ledger.errors import Unavailable
+resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))
+ledger, refused = open_ledger({str(tmp_path / "l")!r}), 0
+for _ in range(60):
+    try:
+        print(ledger.append([draft(content=b"z" * 3000)], ORIGIN).events[0].hash.hex())
+    except Unavailable:
+        refused += 1
+print(refused > 10)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    *more, refused = done.stdout.split()
+    assert refused == "True"
+    assert len(more) > 3
+    again = open_ledger(str(tmp_path / "l"))
+    assert [event.hash.hex() for event in whole(again.store)][1:] == told + more
+    again.append([draft()], ORIGIN)
+    check_chain(whole(again.store))
+    again.close()
 
 
 def test_the_command_says_it_in_one_line_with_exit_75(disk, home):

@@ -22,6 +22,7 @@ import time
 from blake3 import blake3
 
 HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PATH = os.pathsep.join(filter(None, (HERE, os.environ.get("PYTHONPATH"))))
 
 
 def worker(folder: str, number: int, first: int, count: int) -> None:
@@ -73,7 +74,7 @@ class Writer:
         ]
         with open(self.log, "ab") as out:
             self.process = subprocess.Popen(
-                command, stdout=out, stderr=subprocess.PIPE, cwd=HERE, env={**os.environ, "PYTHONPATH": HERE}
+                command, stdout=out, stderr=subprocess.PIPE, cwd=HERE, env={**os.environ, "PYTHONPATH": PATH}
             )
 
     def wait(self) -> None:

@@ -19,6 +19,7 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PATH = os.pathsep.join(filter(None, (HERE, os.environ.get("PYTHONPATH"))))
 
 
 class Round:
@@ -35,7 +36,7 @@ class Round:
         """The command's JSON; None when it was killed `within` that many seconds."""
         process = subprocess.Popen(
             [sys.executable, "-m", "commands", *words], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": HERE, "XDG_STATE_HOME": os.path.join(self.folder, "state")},
+            env={**os.environ, "PYTHONPATH": PATH, "XDG_STATE_HOME": os.path.join(self.folder, "state")},
         )  # fmt: skip
         if within is not None:
             time.sleep(self.chance.uniform(0, within))
