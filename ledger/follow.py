@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Thread
+
 from ledger.errors import Tampered
 from ledger.event import Head, head_of
 from ledger.extension import Chain, Void, message_of
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
     from ledger.replica import FleetStore
 
 PAGE = 2000
+_KEEP = (
+    "INSERT INTO events SELECT value->>0, substr(?1, value->>1, value->>2), substr(?1, value->>3, value->>4), NULL, NULL, "
+    "substr(?1, value->>5, 32) FROM json_each(?2)"
+)
 
 
 class Behind(Exception):
@@ -49,8 +55,18 @@ class Walk:
         self._pending: list[Event] = []
         self._whole = (0, self._valid)  # how many pending events, and up to where, end with a whole batch
         self._many = False
+        self._keeping: Keeping | None = None
 
     def run(self) -> None:
+        """Read to the end, and keep what came; errors as `_run`, and those of the replica's file."""
+        try:
+            self._run()
+            self._settle()
+        finally:
+            if self._keeping is not None:
+                self._keeping.join()
+
+    def _run(self) -> None:
         """Read to the end.
 
         Raises:
@@ -58,12 +74,16 @@ class Walk:
             Unavailable, Refused: as `Stream`.
         """
         stream = self._store.stream
-        inbox = stream.ask_from(self.place + 1, PAGE)
+        inbox = b""
         while True:
-            page = list(stream.answers_from(inbox))
+            page = list(stream.answers_from(inbox or stream.ask_from(self.place + 1, PAGE)))
+            inbox = b""
             if len(page) == PAGE:
                 self._many = True
-                inbox = stream.ask_from(self.place + 1 + PAGE, PAGE)
+                # Asked for ahead only where nothing else will be asked meanwhile: contents would wait behind it.
+                bodies = [stored.body for stored in page] + [event.envelope for event in self._pending]
+                if all(map(_is_bare, bodies)):
+                    inbox = stream.ask_from(self.place + 1 + PAGE, PAGE)
             for stored in page:
                 self._take(stored)
                 if not stored.more:
@@ -126,12 +146,14 @@ class Walk:
         store = self._store
 
         def version(stream: str) -> int:
+            self._settle()
             found = store.query(
                 "SELECT max(version) FROM events WHERE stream = ? AND seq <= ?", (stream, seq)
             )[0][0]
             return found if isinstance(found, int) else 0
 
         def has_key(key: str) -> bool:
+            self._settle()
             return bool(
                 store.query("SELECT 1 FROM events WHERE idempotency_key = ? AND seq <= ?", (key, seq))
             )
@@ -142,12 +164,69 @@ class Walk:
     def _flush(self) -> None:
         """Keep what came, but no batch in part while the rest of it may still come."""
         count, valid = self._whole
-        if count:
-            self._store.store_events(self._connection, self._pending[:count])
-            del self._pending[:count]
         self._whole = (0, valid)
+        self._settle()
+        tip = (self.place, self.seq, self.voids) if self.seq >= self._head else None
+        if count:
+            events = self._pending[:count]
+            del self._pending[:count]
+            if self._many and all(_is_bare(event.envelope) for event in events):
+                # While SQLite inserts these, without the interpreter's lock, the next page is checked.
+                self._keeping = Keeping(self._store, self._connection, events)
+                self._then = (valid, tip)
+                return
+            self._store.store_events(self._connection, events)
+        self._move(valid, tip)
+
+    _then: tuple[tuple[int, int, int], tuple[int, int, int] | None] = ((0, 0, 0), None)
+
+    def _settle(self) -> None:
+        """Wait for what is being kept; only then may the anchor move."""
+        keeping, self._keeping = self._keeping, None
+        if keeping is not None:
+            keeping.join()
+            if keeping.error is not None:
+                raise keeping.error
+            self._move(*self._then)
+
+    def _move(self, valid: tuple[int, int, int], tip: tuple[int, int, int] | None) -> None:
         anchor = self._store.anchor
         anchor.place, anchor.seq, anchor.voids = valid
-        if self.seq >= self._head:
-            anchor.tip, anchor.tip_seq, anchor.tip_voids = self.place, self.seq, self.voids
+        if tip is not None:
+            anchor.tip, anchor.tip_seq, anchor.tip_voids = tip
         anchor.save()
+
+
+def _is_bare(envelope: bytes) -> bool:
+    """Whether nothing but its own row comes with an event."""
+    return b',"content_digest":"' not in envelope and b'"type":"ledger.' not in envelope
+
+
+class Keeping(Thread):
+    """Many events on their way into the replica, in one statement of one transaction."""
+
+    def __init__(self, store: FleetStore, connection: apsw.Connection, events: list[Event]) -> None:
+        super().__init__(daemon=True)
+        self.error: BaseException | None = None
+        self._store = store
+        self._connection = connection
+        self._bytes = b"".join(part for event in events for part in (event.envelope, event.data, event.hash))
+        places, at = [], 1
+        for event in events:
+            head, data = len(event.envelope), len(event.data)
+            places.append(f"[{event.seq},{at},{head},{at + head},{data},{at + head + data}]")
+            at += head + data + len(event.hash)
+        self._places = f"[{','.join(places)}]"
+        self.start()
+
+    def run(self) -> None:
+        """Insert; what goes wrong is kept in `error`."""
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute(_KEEP, (self._bytes, self._places))
+            self._connection.execute("COMMIT")
+            self._store.after_many(self._connection)
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            self.error = error
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")

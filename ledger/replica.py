@@ -38,7 +38,6 @@ TRUST_SECONDS = 1.0
 RACE_SECONDS = 30.0
 MAX_KEPT = 1000
 # Following many events: their indexes stay in memory, the WAL is moved into the file each 64 MB.
-MANY = 1000
 BULK_PAGES = 16_384
 CACHE_KIB = 65_536
 # How long a lagging replica or a stream without a leader is waited for before it is said.
@@ -220,10 +219,12 @@ class FleetStore(SQLiteStore):
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        if len(events) >= MANY:
-            self._checkpoint(connection, BULK_PAGES)
         if redacted:
             self._purge(redacted)
+
+    def after_many(self, connection: apsw.Connection) -> None:
+        """Keep the WAL small while many events are followed."""
+        self._checkpoint(connection, BULK_PAGES)
 
     def _purge(self, redacted: set[int]) -> None:
         """What a followed redaction leaves elsewhere: artifacts, the WAL, and an object whose eraser died on the way."""

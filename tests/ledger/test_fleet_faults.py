@@ -409,6 +409,32 @@ def test_a_batch_of_a_thousand_is_one_piece_and_a_larger_one_refused(url, opened
     assert len(whole(ledger.store)) == 1001
 
 
+def test_a_new_machine_reads_many_events_as_they_were(server, url, machine, opened):
+    """Several pages, with contents, keys, void messages and a redaction among them."""
+    machine(1)
+    ledger = opened(url)
+    link = stranger(server)
+    for n in range(7):
+        batch = [draft(f"x-s/{n * 10 + i % 30}", b'{"i":%d}' % i) for i in range(900)]
+        batch[5] = draft("x-s/k", idempotency_key=f"k{n}")
+        if n in (2, 5):
+            batch[7] = draft(content=b"words %d" % n)
+        add(ledger, *batch)
+        link.request(f"gatebook.{name_of(url)}", b"void")
+    link.drop()
+    ledger.store.follow()
+    machine(2)
+    other = opened(url)
+    assert [(e.seq, e.envelope, e.data, e.salt, e.content, e.hash) for e in whole(other.store)] == [
+        (e.seq, e.envelope, e.data, e.salt, e.content, e.hash) for e in whole(ledger.store)
+    ]
+    assert other.store.voids == 7
+    assert verify(other.store).ok
+    assert add(other, draft(idempotency_key="k3", data=b'{"n":1}', stream="x-s/k")).replayed
+    assert add(other, draft()).events[0].seq == 6302
+    other.store.follow(whole=True)
+
+
 def test_what_the_rule_calls_void_is_never_sent(url, opened):
     ledger = opened(url)
     with pytest.raises(GatebookError, match="canonical"):
