@@ -1,13 +1,14 @@
 """A signers file becomes a policy (DESIGN, Authority).
 
-The format is OpenSSH's allowed_signers: `PRINCIPAL TYPE BASE64 [comment]` a line. Two comments of ours may stand
+The format is OpenSSH's allowed_signers, `PRINCIPAL [namespaces="gatebook"] TYPE BASE64 [comment]` a line, or a public
+key as `ssh-keygen` writes it, whose comment is then the principal. Two comments of ours may stand
 there: `# types: plan.approved receipt.issued` (default: all that can be signed) and `# presence: required`.
 """
 
 from __future__ import annotations
 
 from ledger.errors import Invalid
-from projections.authority import SIGNABLE, is_public_key, policy_fault
+from projections.authority import NAMESPACE, SIGNABLE, is_public_key, policy_fault
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,7 +59,21 @@ def read_policy(path: str, *, single_key: bool = False, presence: bool = False) 
 def _signer(text: str, where: str) -> Signer:
     from projections.ledger_stream import Signer
 
-    words = text.split()
-    if len(words) < 3 or not is_public_key(f"{words[1]} {words[2]}"):
-        raise Invalid(f"{where}: is not `PRINCIPAL TYPE BASE64` (an OpenSSH public key with who holds it)")
-    return Signer(words[0], f"{words[1]} {words[2]}")
+    principal, key = _parts(text.split(), where)
+    if not principal or any(letter in ",*?!" for letter in principal):
+        raise Invalid(f"{where}: the principal is one name, without lists and patterns")
+    return Signer(principal, key)
+
+
+def _parts(words: list[str], where: str) -> tuple[str, str]:
+    """(principal, `TYPE BASE64`) of a line: allowed_signers form, or a public key whose comment is the principal."""
+    for place in range(3):
+        key = " ".join(words[place : place + 2])
+        if not is_public_key(key):
+            continue
+        if place == 0:
+            return " ".join(words[2:]), key
+        if place == 2 and words[1] != f'namespaces="{NAMESPACE}"':
+            raise Invalid(f"{where}: the option {words[1]} cannot be kept in a policy; leave it out")
+        return words[0], key
+    raise Invalid(f"{where}: is not `PRINCIPAL TYPE BASE64` (an OpenSSH public key with who holds it)")

@@ -281,3 +281,25 @@ def test_replay_admits_a_ledger_of_signed_events(house):
             with pytest.raises(Exception, match="does not fit"):
                 check_fact(fact, state, "0" * 32)
     opened.close()
+
+
+def test_signers_are_read_as_allowed_signers_and_as_public_keys(tmp_path):
+    from commands.authority.signers import read_policy
+    from ledger.errors import Invalid
+
+    ann, bob = (make_key(tmp_path, name).with_suffix(".pub").read_text().strip() for name in ("ann", "bob"))
+    path = tmp_path / "signers"
+    path.write_text(f'{ann}\n# types: plan.approved\nbob namespaces="gatebook" {bob}\n')
+    policy = read_policy(str(path))
+    assert [signer.principal for signer in policy.signers] == ["ann", "bob"]
+    assert policy.types == ("plan.approved",)
+    for line in (
+        f'bob valid-before="20300101" {bob}',
+        f"bob,eve {bob}",
+        f"* {bob}",
+        " ".join(bob.split()[:2]),
+        f'bob namespaces="git" {bob}',
+    ):
+        path.write_text(f"{ann}\n{line}\n")
+        with pytest.raises(Invalid, match="line 2"):
+            read_policy(str(path))
