@@ -180,7 +180,7 @@ def parse_approval(
 def _clause(text: str, count: int) -> _Clause:
     """One clause, already normalised, against a plan of `count` items."""
     if text == "":
-        raise _AskError("Which items? Answer for example `1,3`, `all`, `urgent only` or `skip`.")
+        raise _AskError("Which items do you mean, for example `1,3`, `all`, `urgent only` or `skip`?")
     for verb, forms in (("all", _EVERY), ("urgent", _URGENT), ("cancel", _NOTHING)):
         if text in forms:
             return _Clause(verb)
@@ -203,13 +203,11 @@ def _swap(text: str, count: int) -> _Clause:
         number, mark, skill = text.partition("改用")
     if mark == "":
         raise _AskError(
-            "I could not read that as one decision; answer for example `1,3`, `all; defer 2` or `skip`."
+            "Which decision do you mean, for example `1,3`, `all; defer 2`, `urgent only` or `skip`?"
         )
     index = _number(number, count)
     if not is_skill_name(skill):
-        raise _AskError(
-            f"Which skill should item {index} use? Answer for example `swap {index} to canvas-generic`."
-        )
+        raise _AskError(f"Which skill should item {index} use, for example `swap {index} to canvas-generic`?")
     return _Clause("swap", (index,), skill)
 
 
@@ -223,7 +221,7 @@ def _numbers(text: str, count: int) -> tuple[int, ...]:
         start = _number(first, count)
         end = _number(last, count) if hyphen else start
         if end < start:
-            raise _AskError(f"The range {start}-{end} runs backwards; did you mean {end}-{start}?")
+            raise _AskError(f"The range {start}-{end} runs backwards: did you mean {end}-{start}?")
         found.update(range(start, end + 1))
     return tuple(sorted(found))
 
@@ -231,28 +229,30 @@ def _numbers(text: str, count: int) -> tuple[int, ...]:
 def _number(text: str, count: int) -> int:
     if text == "" or any(letter not in _DIGITS for letter in text) or text.startswith("00"):
         raise _AskError(
-            "Which item numbers do you mean? Write them as `1,3` or `1-4`, nothing else beside them."
+            "Which item numbers do you mean, written as `1,3` or `1-4` with nothing else beside them?"
         )
     # The length is looked at first: int() refuses thousands of digits with an error of its own.
     if len(text) > len(str(count)) or not 1 <= int(text) <= count:
         raise _AskError(
-            f"The plan has items 1 to {count}; which of them do you mean?" if count else "The plan is empty."
+            f"Which of the items 1 to {count} do you mean?"
+            if count
+            else "What do you mean, as the plan is empty?"
         )
     if text[0] == "0":
-        raise _AskError(f"Is item {int(text)} meant? Write the number without a leading zero.")
+        raise _AskError(f"Do you mean item {int(text)}, without a leading zero?")
     return int(text)
 
 
 def _check_skill(clause: _Clause, skills: Container[str], resolver: Callable[[int, str], str] | None) -> None:
     if clause.skill not in skills:
         raise _AskError(
-            f"No skill {clause.skill} can be found; which one should item {clause.indices[0]} use?"
+            f"Which skill should item {clause.indices[0]} use, as no {clause.skill} can be found?"
         )
     if resolver is not None:
         resolved = resolver(clause.indices[0], clause.skill)
         if resolved != clause.skill:
             raise _AskError(
-                f"For item {clause.indices[0]} the routes turn {clause.skill} into {resolved}; which one do you mean?"
+                f"Which skill do you mean for item {clause.indices[0]}, as the routes turn {clause.skill} into {resolved}?"
             )
 
 
@@ -260,7 +260,7 @@ def _decide(clauses: list[_Clause], buckets: list[Any]) -> list[str]:
     """Every item's decision; the first clause selects, the others narrow or swap (contract: the last row)."""
     first, rest = clauses[0], clauses[1:]
     if rest and first.verb in ("cancel", "defer"):
-        raise _AskError(f"A {first.verb} stands alone; which items should be approved, and which deferred?")
+        raise _AskError(f"Which items should be approved and which deferred, as a {first.verb} stands alone?")
     decisions = ["defer"] * len(buckets)
     if first.verb == "all":
         decisions = ["approve"] * len(buckets)
@@ -272,12 +272,12 @@ def _decide(clauses: list[_Clause], buckets: list[Any]) -> list[str]:
     for clause in rest:
         if clause.verb not in ("defer", "swap"):
             raise _AskError(
-                "After the first clause only `defer N` and `swap N to canvas-x` may stand; what do you mean?"
+                "What do you mean after the first clause, where only `defer N` and `swap N to canvas-x` may stand?"
             )
         for index in clause.indices:
             if named.setdefault(index, _outcome(clause)) != _outcome(clause):
                 raise _AskError(
-                    f"Item {index} is decided twice, as {named[index]} and as {_outcome(clause)}; which one?"
+                    f"Which decision is meant for item {index}, {named[index]} or {_outcome(clause)}?"
                 )
     for index, outcome in named.items():
         decisions[index - 1] = outcome
