@@ -64,10 +64,16 @@ def causes(ledger: Ledger, event: Event) -> list[Event]:
 
 def effects(ledger: Ledger, event: Event) -> list[Event]:
     """The events that name `event` as their cause, in order, the first 200 of them."""
-    # The number stands in the envelope's bytes: a search that reads no JSON, and needs no views.
-    sql = f"SELECT {COLUMNS} FROM events WHERE seq > ? AND instr(envelope, ?) ORDER BY seq LIMIT ?"  # noqa: S608 - our own columns
-    rows = ledger.store.query(sql, (event.seq, b'"causation":%d,' % event.seq, MAX_EFFECTS))
-    return [found for row in rows if (found := Event(*row)).causation == event.seq]  # type: ignore[arg-type]
+    from projections.causes import Causes
+
+    causes = Causes(ledger)
+    try:
+        seqs = causes.first(event.seq, MAX_EFFECTS)
+    finally:
+        causes.close()
+    reader = ledger.store.reader()
+    events = (reader.event(seq) for seq in seqs)
+    return [found for found in events if found is not None and found.causation == event.seq]
 
 
 def run(args: Args, context: Context) -> int:

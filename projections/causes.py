@@ -29,22 +29,38 @@ class Causes:
         self._beyond: dict[int, list[int]] | None = None
 
     def of(self, seq: int) -> list[int]:
-        """The seqs of the events that name event `seq` as their cause."""
-        found: list[int] = []
-        if self.standing > seq and self._views is not None:
-            import sqlite3
-
-            try:
-                rows = self._views.execute(
-                    "SELECT seq FROM events WHERE causation = ? AND seq <= ? ORDER BY seq",
-                    (seq, self.standing),
-                )
-                found = [int(row[0]) for row in rows]
-            except sqlite3.Error:  # damaged further in: the log alone answers from here on
-                self.standing, self._beyond = 0, None
+        """The seqs of the events that name event `seq` as their cause; to be asked for one event after the other, ascending."""
+        found = self._viewed(seq, -1)
         if self._beyond is None:
             self._beyond = self._scan(max(self.standing, seq))
         return found + self._beyond.get(seq, [])
+
+    def first(self, seq: int, limit: int) -> list[int]:
+        """The first `limit` of them, for one event only: cheaper than `of` where the views do not stand."""
+        found = self._viewed(seq, limit)
+        if len(found) < limit:
+            # The number stands in the envelope's bytes, followed by the next member: a search that reads no JSON.
+            rows = self._ledger.store.query(
+                "SELECT seq FROM events WHERE seq > ? AND instr(envelope, ?) ORDER BY seq LIMIT ?",
+                (max(self.standing, seq), b'"causation":%d,' % seq, limit - len(found)),
+            )
+            found += [row[0] for row in rows if isinstance(row[0], int)]
+        return found
+
+    def _viewed(self, seq: int, limit: int) -> list[int]:
+        if self.standing <= seq or self._views is None:
+            return []
+        import sqlite3
+
+        try:
+            rows = self._views.execute(
+                "SELECT seq FROM events WHERE causation = ? AND seq <= ? ORDER BY seq LIMIT ?",
+                (seq, self.standing, limit),
+            )
+            return [int(row[0]) for row in rows]
+        except sqlite3.Error:  # damaged further in: the log alone answers from here on
+            self.standing, self._beyond = 0, None
+            return []
 
     def _scan(self, after: int) -> dict[int, list[int]]:
         """Cause -> its effects among the events after `after`; asked for in ascending order, so one pass is enough."""

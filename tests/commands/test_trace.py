@@ -252,3 +252,13 @@ def test_words_that_were_changed_are_not_shown_as_if_they_had_been_said(cli, par
         assert out
         assert f"event {seqs['approved']}: its {part} is not what was recorded" in err
     assert cli("show", str(seqs["proposed"]))[0] == 0
+
+
+def test_show_finds_the_same_effects_with_views_and_without(cli):
+    first = cli.note(1)
+    second = cli.note(2, causation=str(first))
+    without = cli.json("show", str(first), "--json")["effects"]
+    cli.json("rebuild")
+    third = cli.note(3, causation=str(first))
+    assert without == [second]
+    assert cli.json("show", str(first), "--json")["effects"] == [second, third]
