@@ -151,8 +151,9 @@ def _record(context: Context, issued: Issued) -> int:
     from projections.engine import Proposal, submit
 
     def decide(world: World) -> list[Proposal]:
-        del world
-        return [Proposal(f"receipt/{issued.receipt_id}", "receipt.issued", issued)]
+        cause = world.state(f"receipt/{issued.parent_id}").seq if issued.parent_id else None
+        stream = f"receipt/{issued.receipt_id}"
+        return [Proposal(stream, "receipt.issued", issued, correlation=stream, causation=cause)]
 
     return submit(context.ledger(), context.origin(), decide).events[0].seq
 
@@ -246,8 +247,11 @@ def _close(context: Context, stream: str, name: str, data: Any, reason: bytes) -
     refuse_credentials(reason, "--reason")
 
     def decide(world: World) -> list[Proposal]:
-        del world
-        return [Proposal(stream, name, data, content=reason)]
+        return [
+            Proposal(
+                stream, name, data, content=reason, correlation=stream, causation=world.state(stream).seq
+            )
+        ]
 
     return submit(context.ledger(), context.origin(), decide).events[0].seq
 

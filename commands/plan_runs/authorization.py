@@ -230,7 +230,10 @@ def consume_receipt(
     def decide(world: World) -> list[Proposal]:
         nonlocal data
         data = _judge(world, presented, request, proof)
-        return [Proposal(_stream(presented["receipt_id"]), "receipt.consumed", data)]
+        stream = _stream(presented["receipt_id"])
+        return [
+            Proposal(stream, "receipt.consumed", data, correlation=stream, causation=world.state(stream).seq)
+        ]
 
     try:
         done = submit(ledger, origin, decide)
