@@ -43,12 +43,20 @@ def _one_of(value: str, flag: str, lawful: tuple[str, ...], refused: tuple[str, 
 def _printable(value: str, flag: str) -> str:
     if not value.strip() or not value.isprintable():
         raise Usage(f"{flag} must be printable text")
+    _no_credential(value.encode(), flag)
     return value
+
+
+def _no_credential(raw: bytes, place: str) -> None:
+    from ledger.credentials import find_credential
+
+    kind = find_credential(raw)
+    if kind is not None:
+        raise Refused(f"{place} carries what looks like a credential ({kind}); take it out")
 
 
 def _prompt(path: str) -> str:
     from ledger.canonical import text_of
-    from ledger.credentials import find_credential
 
     try:
         with open(path, "rb") as file:
@@ -63,9 +71,7 @@ def _prompt(path: str) -> str:
         raise Usage(str(error)) from None
     if not text.strip():
         raise Usage("--prompt: the file is empty")
-    kind = find_credential(raw)
-    if kind is not None:
-        raise Refused(f"--prompt: the file carries what looks like a credential ({kind}); take it out")
+    _no_credential(raw, "--prompt: the file")
     return text
 
 

@@ -50,13 +50,15 @@ class Record:
         return World(self.ledger.store.reader()).void_before
 
     def add(self, type: str, data: Any, content: dict[str, Any] | str | None = None) -> Event:
-        """Record one event; `content` is a document (JSON) or text, refused when it carries a credential."""
+        """Record one event; `content` is a document (JSON) or text. Refused when it or `data` carries a credential."""
+        import msgspec
+
         from commands.append import check_credentials
         from commands.context import dumps
 
         text = content if content is None or isinstance(content, str) else dumps(content)
         raw = None if text is None else text.encode("utf-8", "replace")
-        check_credentials(b"", raw)
+        check_credentials(msgspec.json.encode(data), raw)
         proposal = Proposal(self.stream, type, data, content=raw, correlation=self.stream)
         return submit(self.ledger, self.origin, lambda _world: [proposal]).events[0]
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_BYTES = 256 * 1024
+_SHORTEST_CREDENTIAL = 20  # of those that ledger.credentials knows, which need not be loaded for less
 MAX_NAME_BYTES = 96  # `provider|executor` is a stream's id, which holds 200
 MAX_REVIEW_AGE = 14  # days
 _TOP = ("models", "routing", "fallbacks", "delegation", "reviewed", "seed")
@@ -64,6 +65,12 @@ def _text(value: object, place: str) -> str:
         raise Invalid(f"{place} must not be empty")
     if not value.isprintable():  # control characters and lone surrogates would reach stream ids and replies
         raise Invalid(f"{place} holds a character that cannot be printed")
+    if len(value) >= _SHORTEST_CREDENTIAL:
+        from ledger.credentials import find_credential
+
+        kind = find_credential(value.encode())
+        if kind is not None:
+            raise Invalid(f"{place} carries what looks like a credential ({kind}); take it out")
     return value
 
 

@@ -139,8 +139,11 @@ def attempt(args: Args, context: Context) -> int:
 
 
 def _check_actor(worker: str) -> None:
+    from ledger.credentials import find_credential
     from ledger.event import Origin
 
+    if find_credential(worker.encode("utf-8", "surrogateescape")) is not None:
+        raise Usage("--worker carries what looks like a credential")
     try:
         Origin(worker, "dispatch attempt")
     except Invalid as error:

@@ -367,6 +367,26 @@ def test_no_raw_text_of_a_provider_can_get_in(here):
     assert [name for name in os.listdir(here) if name.startswith("s.json")] == []
 
 
+SECRET = "ghp_" + "a" * 36
+
+
+def test_a_credential_gets_in_by_no_name(here):
+    """F94: what is refused names the field, not the value, and nothing is made."""
+    dones = [fail("--state", "s.json", provider=SECRET), succeed("--state", "s.json", executor=SECRET)]
+    assert [done.code for done in dones] == [2, 2]
+    (here / "t.json").write_text(
+        json.dumps({"version": 1, "circuits": {f"p|{SECRET}": circuit()}}), encoding="utf-8"
+    )
+    dones.append(choose("--state", "t.json"))
+    (here / "rubric.yaml").write_text(RUBRIC.replace("name: a,", f"name: {SECRET},"), encoding="utf-8")
+    dones.append(choose("--state", "s.json"))
+    assert [done.code for done in dones[2:]] == [4, 4]
+    for done in dones:
+        assert "carries what looks like a credential" in done.json()["blockers"][0]
+        assert SECRET not in done.out + done.err
+    assert sorted(os.listdir(here)) == ["home", "rubric.yaml", "t.json"]
+
+
 @pytest.mark.parametrize(
     "words",
     [

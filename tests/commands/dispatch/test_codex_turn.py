@@ -460,7 +460,7 @@ def test_every_flag_is_needed(tmp_path, capsys, name):
         ({"sandbox": "danger-full-access"}, 4), ({"sandbox": "x"}, 2), ({"sandbox": "READ-ONLY"}, 2),
         ({"approval": "on-request"}, 4), ({"approval": "untrusted"}, 4), ({"approval": "x"}, 2),
         ({"cwd": "/no/such/directory"}, 2), ({"cwd": "/etc/passwd"}, 2), ({"cwd": ""}, 2),
-        ({"model": ""}, 2), ({"model": " "}, 2), ({"model": "a\nb"}, 2), ({"effort": ""}, 2), ({"effort": "\x1b[0m"}, 2),
+        ({"model": ""}, 2), ({"model": " "}, 2), ({"model": "a\nb"}, 2), ({"effort": ""}, 2), ({"effort": "\x1b[0m"}, 2), ({"model": "ghp_" + "a" * 36}, 4),
         ({"prompt": "/no/such/file"}, 2), ({"prompt": "/"}, 2), ({"report": "/no/such/directory/report"}, 2), ({"report": "/tmp"}, 2), ({"report": ""}, 2),
         ({"timeout": "x"}, 2), ({"timeout": "-1"}, 2),
     ],

@@ -218,7 +218,7 @@ def test_who_came_back_instead_of_the_dispatcher_is_the_executor(steps):
     assert steps.step("conclude")[0] == 0
 
 
-@pytest.mark.parametrize("worker", ["nobody", "Agent:x", "agent:", ":x"])
+@pytest.mark.parametrize("worker", ["nobody", "Agent:x", "agent:", ":x", "agent:ghp_" + "a" * 36])
 def test_a_worker_that_no_event_could_name_is_a_bad_argument(steps, worker):
     steps.open()
     steps.select()
