@@ -56,6 +56,11 @@ class Walk:
         self._whole = (0, self._valid)  # how many pending events, and up to where, end with a whole batch
         self._many = False
         self._keeping: Keeping | None = None
+        # The anchor and the tip once that is kept.
+        self._then: tuple[tuple[int, int, int], tuple[int, int, int] | None] = (self._valid, None)
+        self._held: Event | None = (
+            None  # what the replica has where the stream has shown something else so far
+        )
 
     def run(self) -> None:
         """Read to the end, and keep what came; errors as `_run`, and those of the replica's file."""
@@ -140,8 +145,6 @@ class Walk:
             seq=event.seq,
         )
 
-    _held: Event | None = None
-
     def _chain_at(self, seq: int) -> Chain:
         store = self._store
 
@@ -177,8 +180,6 @@ class Walk:
                 return
             self._store.store_events(self._connection, events)
         self._move(valid, tip)
-
-    _then: tuple[tuple[int, int, int], tuple[int, int, int] | None] = ((0, 0, 0), None)
 
     def _settle(self) -> None:
         """Wait for what is being kept; only then may the anchor move."""

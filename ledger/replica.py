@@ -106,8 +106,8 @@ class FleetStore(SQLiteStore):
                 self._checkpoint(connection)
 
     def _check_files(self, outcome: str) -> None:
-        # What a replica loses is in the stream: its files are looked at when it is read, not around each write.
-        if not self._trusted():
+        # What a replica loses is in the stream: its files are looked at before it is read, not around each write.
+        if not self._trusted() and outcome == "nothing was written":
             super()._check_files(outcome)
 
     def _catch_up(self, connection: apsw.Connection) -> int:

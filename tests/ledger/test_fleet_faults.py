@@ -435,6 +435,18 @@ def test_a_new_machine_reads_many_events_as_they_were(server, url, machine, open
     other.store.follow(whole=True)
 
 
+def test_a_content_that_the_bucket_lost_is_seen_by_a_new_machine(url, machine, opened):
+    machine(1)
+    ledger = opened(url)
+    (event, _) = add(ledger, draft(content=b"words"), draft(content=b"kept")).events
+    ledger.store.objects.erase([event.content_digest])
+    machine(2)
+    other = opened(url)
+    report = verify(other.store)
+    assert (report.verdict, report.first_wrong["seq"]) == ("content-mismatch", event.seq)
+    assert verify(ledger.store).ok  # who has it, has it
+
+
 def test_what_the_rule_calls_void_is_never_sent(url, opened):
     ledger = opened(url)
     with pytest.raises(GatebookError, match="canonical"):
