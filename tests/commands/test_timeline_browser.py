@@ -190,3 +190,11 @@ def test_labels_that_look_like_markup_stay_text(browser, tmp_path):
     browser.key("ArrowRight")
     assert browser.run("window.hit") is None
     assert bad in browser.run("document.getElementById('said').textContent")
+
+
+def test_the_legend_is_a_line_of_signs_shaped_as_the_marks_are(browser, pages):
+    browser.open(f"file://{pages}/10.html")
+    assert browser.run("document.getElementById('legend').offsetHeight") < 40
+    assert (
+        browser.run("document.querySelectorAll('#legend path').length") == 2
+    )  # failure and rejected: crosses
