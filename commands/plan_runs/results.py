@@ -201,7 +201,9 @@ def _name_in_run(path: object, field: str, work_dir: str) -> str:
     run_dir = os.path.dirname(work_dir)
     if ".." in path.split("/"):
         raise ResultRuleError(field, f"{shown(path)} climbs with `..`; name the file below the run")
-    candidates = [os.path.normpath(os.path.join(work_dir, path))]
+    own = os.path.normpath(os.path.join(work_dir, path))
+    # The run's real path and the one that a worker saw may differ above the run; its last part is never followed.
+    candidates = [own, os.path.join(os.path.realpath(os.path.dirname(own)), os.path.basename(own))]
     if not os.path.isabs(path):
         # Older tools write the path as seen from the project's folder.
         candidates.append(os.path.abspath(path))

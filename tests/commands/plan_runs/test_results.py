@@ -95,6 +95,20 @@ def test_a_draft_may_lie_deeper_and_be_named_from_the_root(work):
     validate_result({**DRAFT, "draft_path": str(work / "out" / "d.md")}, str(work), item=ITEM)
 
 
+def test_a_draft_may_be_named_through_a_link_above_the_run_and_never_through_one_that_leaves_it(
+    work, tmp_path
+):
+    (tmp_path.parent / "spelled").symlink_to(tmp_path)
+    try:
+        validate_result(
+            {**DRAFT, "draft_path": str(tmp_path.parent / "spelled" / KEY / "draft.md")}, str(work), item=ITEM
+        )
+    finally:
+        (tmp_path.parent / "spelled").unlink()
+    (work / "away").symlink_to("/etc")
+    assert rule({**DRAFT, "draft_path": "away/hostname"}, work) == "draft_path"
+
+
 @pytest.mark.parametrize("log", ["", "passed\n", " PASS\n", "PASS\nFAIL one\n", "FAILED\nPASS\n"])
 def test_the_verification_log_must_pass_and_not_fail(work, log):
     (work / "verification.log").write_text(log)
