@@ -409,6 +409,19 @@ def test_reading_the_end_of_the_log_steps_over_few_rows(big):
     assert done.out.count("\n") == 50
 
 
+def test_a_state_and_an_old_moment_step_over_few_rows_in_a_large_ledger(big):
+    """F58: a projection reads its own streams; a time is found by halving."""
+    from commands.moments import until
+    from commands.state import snapshot
+
+    def look(ledger):
+        reader = ledger.store.reader()
+        snapshot(ledger, "circuits", None, until(reader, reader.event(15_000).recorded_at, "--at"))
+
+    assert steps(big, look) < 5_000
+    assert call("--ledger", big, "doctor", "--json").code in (0, 1, 3)
+
+
 def test_verifying_and_exporting_hold_no_more_memory_for_a_large_ledger(big, tmp_path, home, monkeypatch):
     """F59: a process of its own each, by the kernel's account of its largest size."""
     small, _ = create_ledger(str(tmp_path / "small"), ORIGIN)
