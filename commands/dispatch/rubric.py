@@ -60,7 +60,9 @@ class Rubric:
 
 def _text(value: object, place: str) -> str:
     if not isinstance(value, str):
-        raise Invalid(f"{place} must be text, not {_kind(value)}")
+        # YAML reads `off`, `4.5` and the like as something else than the name that was meant.
+        how = "; put it in quotes" if isinstance(value, bool | int | float) else ""
+        raise Invalid(f"{place} must be text, not {_kind(value)}{how}")
     if not value.strip():
         raise Invalid(f"{place} must not be empty")
     if not value.isprintable():  # control characters and lone surrogates would reach stream ids and replies
