@@ -142,9 +142,11 @@ class State(Struct, omit_defaults=True):
     steps: list[str] = []
     discards: int = 0
     step_writes: dict[str, int] = {}
+    running: str = ""
     pending: str = ""
     pending_diff: str = ""
     scan: str = ""
+    planned: str = ""
     commit: str = ""
     commit_parent: str = ""
     commit_seq: int = 0
@@ -246,7 +248,7 @@ def _clear(state: State) -> None:
     state.stages = {}
     state.convergence += 1
     state.gate_round, state.gate_verdict, state.gate_seq = 0, "", 0
-    state.steps, state.discards = [], 0
+    state.steps, state.discards, state.running, state.planned = [], 0, "", ""
     state.pending = state.pending_diff = state.scan = ""
     state.review = Review(criticals=state.review.criticals, repeats=state.review.repeats)
 
@@ -289,6 +291,9 @@ def _gate_returned(state: State, data: e.GateReturned, fact: Fact) -> None:
 
 
 def _step_recorded(state: State, data: e.StepRecorded, fact: Fact) -> None:
+    state.running = data.step if data.outcome == "started" else ""
+    if data.outcome == "started":
+        return
     if data.outcome == "discarded":
         state.discards += 1
         return
@@ -318,6 +323,7 @@ def _cleared(state: State, _data: object, _fact: Fact) -> None:
 
 
 def _scanned(state: State, data: e.Scanned, fact: Fact) -> None:
+    state.planned = data.planned
     if data.outcome == "clean":
         state.scan = data.tree.fingerprint
     elif data.outcome == "written":
@@ -592,7 +598,7 @@ def _admit_step(state: State, data: e.StepRecorded, fact: Fact, law: Law) -> Non
         law.refuse(fact, "the step's cap is reached")
     if data.eligible and (not wrote or data.step not in FAST_REPLAY_STEPS):
         law.refuse(fact, "only a write of simplify or docs can be eligible")
-    if data.tool_uses == 0 and data.outcome not in ("discarded", "skipped"):
+    if data.tool_uses == 0 and data.outcome not in ("started", "discarded", "skipped"):
         law.refuse(fact, "an agent that used no tool proves nothing")
 
 
@@ -618,8 +624,14 @@ def _admit_scanned(state: State, data: e.Scanned, fact: Fact, law: Law) -> None:
         law.refuse(fact, "this tree was scanned already")
     _check_tree(data.tree, fact)
     changed = data.tree.fingerprint != state.known.fingerprint
-    if data.outcome not in ("clean", "halted", "written") or changed != (data.outcome == "written"):
+    if data.outcome not in ("clean", "halted", "planned", "written") or changed != (
+        data.outcome == "written"
+    ):
         law.refuse(fact, "the outcome does not fit the tree")
+    if bool(data.planned) != (data.outcome == "planned"):
+        law.refuse(fact, "a plan names what it will write")
+    if data.outcome == "written" and not state.planned:
+        law.refuse(fact, "nothing was planned to be written")
     if (data.outcome == "halted") != (data.flagged > 0):
         law.refuse(fact, "tracked secrets halt")
 

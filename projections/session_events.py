@@ -197,7 +197,7 @@ class GateReturned(Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class StepRecorded(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One step of 3.5 or 3.6. `paths`: what it wrote. Content: JSON {report, entries}."""
+    """One step of 3.5 or 3.6. `paths`: what it wrote; outcome `started` stands before its program runs. Content: JSON {report, entries}."""
 
     fence: int
     stage: str
@@ -238,7 +238,10 @@ class Cleared(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 class Scanned(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The security preflight: clean, halted (tracked secrets), or written (.gitignore). Content: JSON {flagged, entries}."""
+    """The security preflight: clean, halted (tracked secrets), planned and written (.gitignore). Content: JSON {flagged, entries}.
+
+    `planned`: what `.gitignore` will be, `MODE SHA`, recorded before it is written.
+    """
 
     fence: int
     outcome: str
@@ -247,6 +250,7 @@ class Scanned(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     kinds: list[str] = []
     gaps: list[str] = []
     added: list[str] = []
+    planned: str = ""
 
 
 class Blocked(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

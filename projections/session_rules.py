@@ -27,7 +27,7 @@ CAPS = {
 STUCK_AFTER = 3  # rounds in a row with the same CRITICAL
 FAST_REPLAY_STEPS = ("simplify", "project-docs", "comments")
 
-OUTCOMES = ("clean", "written", "reverted", "skipped", "discarded", "unresolved")
+OUTCOMES = ("started", "clean", "written", "reverted", "skipped", "discarded", "unresolved")
 DRIFT_REASONS = (
     "external-head",
     "content-or-deletion-changed",

@@ -55,13 +55,28 @@ def deliver(writer: Writer) -> str:
     from commands.sessions.summary import summary_text
 
     text = summary_text(writer, state)
-    _append_to_docs(writer, text)
     done = e.Completed(writer.fence, next(iter(state.stages.values())), digest(text.encode()))
-    now = writer.tree()
-    # Crash before this: delivery runs again; the commit is found made, docs_file is not written twice.
-    writer.record(lambda _state: [writer.verified(now), ("delivery.completed", done, text.encode())])
-    remove_round_files(writer)
+    writer.record(lambda _state: [("delivery.completed", done, text.encode())])
+    # Crash here: the next start of this session does the rest.
+    after_delivery(writer)
     return text
+
+
+def after_delivery(writer: Writer) -> None:
+    """What follows a recorded delivery, each once however often this runs: docs_file, the baseline, no round files."""
+    _append_to_docs(writer, recorded_summary(writer))
+    tree, state = writer.tree(), writer.state()
+    if (state.verified.head, state.verified.fingerprint) != (tree.head, tree.fingerprint):
+        writer.record(lambda _state: [writer.verified(tree)])
+    remove_round_files(writer)
+
+
+def recorded_summary(writer: Writer) -> str:
+    """The summary of a session that is delivered."""
+    done = [
+        event for event in stream_events(writer.ledger, writer.uuid) if event.type == "delivery.completed"
+    ]
+    return (writer.ledger.store.artifact(done[-1]) or b"").decode("utf-8")
 
 
 def listed_paths(writer: Writer, *, all_of_them: bool = False) -> tuple[str, ...]:
@@ -215,7 +230,7 @@ def _settle_index(git: Git, state: State, entries: dict[str, str], paths: list[s
 
 def _append_to_docs(writer: Writer, text: str) -> None:
     name = writer.config.docs_file
-    if not name:
+    if not name or not text:
         return
     root = os.path.realpath(writer.root)
     path = os.path.realpath(os.path.join(root, name))

@@ -59,6 +59,8 @@ def drive(writer: Writer, programs: Programs) -> str:
             return _stopped(writer, stop_after)
         action = next_action(state)
         if action == "done":
+            from commands.sessions.delivery import recorded_summary
+
             say(recorded_summary(writer))
             return "delivered"
         word, _, rest = action.partition(" ")
@@ -81,14 +83,6 @@ def drive(writer: Writer, programs: Programs) -> str:
             return "delivered"
         else:
             raise Refused(_why_stuck(state, action))
-
-
-def recorded_summary(writer: Writer) -> str:
-    """The summary of a session that is delivered already."""
-    done = [
-        event for event in stream_events(writer.ledger, writer.uuid) if event.type == "delivery.completed"
-    ]
-    return (writer.ledger.store.artifact(done[-1]) or b"").decode("utf-8")
 
 
 def _why_stuck(state: State, action: str) -> str:

@@ -252,9 +252,9 @@ def imported_metadata(file: SessionFile) -> tuple[Metadata, str]:
 def _resume(writer: Writer, request: Request) -> None:
     state = writer.state()
     if state.delivered:
-        from commands.sessions.delivery import remove_round_files
+        from commands.sessions.delivery import after_delivery
 
-        remove_round_files(writer)  # a crash right after the delivery may have left them
+        after_delivery(writer)  # a crash right after the delivery may have left some of it
         return
     if state.blocked_by:
         _answer_block(writer, request, state)
@@ -266,11 +266,16 @@ def _resume(writer: Writer, request: Request) -> None:
         state = writer.state()
     tree = writer.tree()
     _say_distrusted(writer, tree)
+    if state.planned:
+        from commands.sessions.preflight import finish_planned
+
+        if finish_planned(writer, state, tree):
+            return
     drift = _drift_at_resume(writer, state, tree)
     same = (state.known.fingerprint, state.known.head) == (tree.fingerprint, tree.head)
     if drift is not None:
         answer_drift(writer, request, drift, tree)
-    elif same or state.phase == "started":
+    elif same or state.phase == "started" or state.running:
         write_view(writer.ledger, writer.root, writer.uuid)
     else:
         writer.record(lambda _state: [writer.verified(tree)])
@@ -290,10 +295,9 @@ def _answer_block(writer: Writer, request: Request, state: State) -> None:
 
 
 def _drift_at_resume(writer: Writer, state: State, tree: Tree) -> Drift | None:
-    if state.phase == "started" and state.executor and tree.head == state.known.head:
-        return (
-            None  # an interrupted executor's own changes: its round is run again over the same starting point
-        )
+    interrupted = state.running or (state.phase == "started" and state.executor)
+    if interrupted and tree.head == state.known.head:
+        return None  # an executor's or step's own changes: it is run again over the same starting point
     if state.known.seq:
         try:
             writer.known_entries(state)

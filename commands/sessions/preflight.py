@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
+
 from commands.git import Git
 from commands.sessions.progress import next_action
 from commands.sessions.request import ask
-from commands.sessions.security import CATEGORIES, add_patterns, flagged_paths, gaps, tracked_matches
+from commands.sessions.security import CATEGORIES, flagged_paths, gaps, tracked_matches, with_patterns
+from commands.sessions.tree import existing, round_delta
+from commands.sessions.view import stream_events
 from commands.sessions.writer import entries_content, tree_struct
 from ledger.errors import Refused
 from projections import session_events as e
+from projections.engine import fact_of
 from projections.session_rules import CAPS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from msgspec import Struct
 
+    from commands.sessions.tree import Tree
     from commands.sessions.writer import Writer
     from projections.session import State
 
@@ -40,13 +46,43 @@ def scan(writer: Writer) -> ScanResult:
     git = Git(writer.root, trusted_filters=writer.config.trusted_filters)
     flagged = flagged_paths(git)
     if flagged:
-        return _record(writer, "halted", flagged, {}, [])
+        return _record(writer, "halted", flagged, [], [])
     added, left = _choose(writer, git, state)
     if added and state.step_writes.get("security", 0) < CAPS["security"]:
-        # Crash after this: an untracked `.gitignore` change that the next start reports as drift.
-        add_patterns(writer.root, added)
-        return _record(writer, "written", {}, added, left)
-    return _record(writer, "clean", {}, {}, [*left, *added])
+        _write_planned(writer, git, added, left)
+        return _record(writer, "written", {}, list(added), left)
+    return _record(writer, "clean", {}, [], [*left, *added])
+
+
+def _write_planned(writer: Writer, git: Git, added: dict[str, tuple[str, ...]], left: list[str]) -> None:
+    """Record what `.gitignore` will be, then write it."""
+    from ledger.files import write_whole
+
+    content, mode = with_patterns(writer.root, added)
+    sha = git.run(["hash-object", "--stdin", "--path=.gitignore"], input=content).decode("ascii").strip()
+    value = f"{'100755' if mode & 0o100 else '100644'} {sha}"
+    tree = writer.tree()
+    planned = e.Scanned(
+        writer.fence, "planned", tree_struct(tree), gaps=left, added=list(added), planned=value
+    )
+    writer.tell("security.scanned", planned, entries_content(tree, flagged={}))
+    # Crash here, or right after the write: `finish_planned` finds at the next start which of the two it was.
+    write_whole(os.path.join(writer.root, ".gitignore"), content, mode=mode)
+
+
+def finish_planned(writer: Writer, state: State, tree: Tree) -> bool:
+    """Whether a planned `.gitignore` was written before a crash, and nothing else changed; then its record is made."""
+    if not state.planned or tree.head != state.known.head or tree.entries.get(".gitignore") != state.planned:
+        return False
+    known = writer.known_entries(state)
+    others = [path for path in round_delta(known, tree.entries) if path != ".gitignore"]
+    # Untracked files that the new patterns cover leave the map, but stay where they are.
+    if any(path in tree.entries for path in others) or existing(others, writer.root) != others:
+        return False
+    plans = [event for event in stream_events(writer.ledger, writer.uuid) if event.type == "security.scanned"]
+    data = fact_of(plans[-1]).data
+    _record(writer, "written", {}, data.added, data.gaps)
+    return True
 
 
 def _choose(writer: Writer, git: Git, state: State) -> tuple[dict[str, tuple[str, ...]], list[str]]:
@@ -72,7 +108,7 @@ def _choose(writer: Writer, git: Git, state: State) -> tuple[dict[str, tuple[str
 
 
 def _record(
-    writer: Writer, outcome: str, flagged: dict[str, str], added: dict[str, tuple[str, ...]], left: list[str]
+    writer: Writer, outcome: str, flagged: dict[str, str], added: list[str], left: list[str]
 ) -> ScanResult:
     tree = writer.tree()
     scanned = e.Scanned(
@@ -82,7 +118,7 @@ def _record(
         len(flagged),
         sorted(set(flagged.values())),
         left,
-        list(added),
+        added,
     )
     content = entries_content(tree, flagged=flagged)
 
@@ -98,7 +134,7 @@ def _record(
         return batch
 
     writer.record(decide)
-    return ScanResult(outcome, flagged, list(added), left)
+    return ScanResult(outcome, flagged, added, left)
 
 
 def halt_text(flagged: dict[str, str]) -> str:

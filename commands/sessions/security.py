@@ -138,10 +138,8 @@ def tracked_matches(git: Git, patterns: Iterable[str]) -> tuple[str, ...]:
     return tuple(quote_path(raw) for raw in out.split(b"\0") if raw)
 
 
-def add_patterns(root: str, added: dict[str, tuple[str, ...]]) -> None:
-    """Append the patterns to `.gitignore`, grouped under their category's title; what stood there is kept."""
-    from ledger.files import write_whole
-
+def with_patterns(root: str, added: dict[str, tuple[str, ...]]) -> tuple[bytes, int]:
+    """`.gitignore` with the patterns appended, grouped under their category's title; its content and permission bits."""
     path = os.path.join(root, ".gitignore")
     if os.path.islink(path) or os.path.isdir(path):
         raise Refused(".gitignore is not a regular file: make it one, then scan again")
@@ -156,4 +154,4 @@ def add_patterns(root: str, added: dict[str, tuple[str, ...]]) -> None:
         if category.name in added:
             lines += [f"# {category.title}", *added[category.name], *category.kept, ""]
     joint = b"" if not before else b"\n" if before.endswith(b"\n") else b"\n\n"
-    write_whole(path, before + joint + "\n".join(lines).encode(), mode=mode)
+    return before + joint + "\n".join(lines).encode(), mode

@@ -44,7 +44,7 @@ TIMING_HEADER = "| step | began | seconds |\n|---|---|---|"
 
 
 class SessionFile:
-    """A parsed file: what stands before the first section, and each section's raw text under its title."""
+    """A parsed file: what stands before the first section, and each section's raw text, heading line included, under its title."""
 
     __slots__ = ("preamble", "sections")
 
@@ -55,11 +55,11 @@ class SessionFile:
     def body(self, title: str) -> str | None:
         """The text of a section without the blank lines around it; None when there is no such section."""
         place = _find(title, [name for name, _ in self.sections])
-        return None if place is None else self.sections[place][1].strip("\n")
+        return None if place is None else _body(self.sections[place][1])
 
     def render(self) -> str:
         """The file's text again."""
-        return self.preamble + "".join(f"## {name}\n{text}" for name, text in self.sections)
+        return self.preamble + "".join(text for _, text in self.sections)
 
     def with_bodies(self, bodies: Mapping[str, str | None]) -> SessionFile:
         """The file with these sections' bodies put in; others keep their text, missing ones take their place.
@@ -71,10 +71,10 @@ class SessionFile:
         for title, body in bodies.items():
             if body is None:
                 continue
-            text = f"\n{body}\n\n" if body else "\n"
+            text = f"## {title}\n\n{body}\n\n" if body else f"## {title}\n\n"
             place = _find(title, names)
             if place is not None:
-                if kept[place][1].strip("\n") != body.strip("\n"):
+                if _body(kept[place][1]) != body.strip("\r\n"):
                     kept[place] = (title, text)
             else:
                 place = _place_for(title, names)
@@ -86,6 +86,11 @@ class SessionFile:
         return SessionFile(
             self.preamble, [(n, _ended(t)) for n, t in kept[:-1]] + [_last(kept[-1])] if kept else []
         )
+
+
+def _body(text: str) -> str:
+    """A section's text without its heading line and the blank lines around."""
+    return text.partition("\n")[2].strip("\r\n")
 
 
 def _find(title: str, names: list[str]) -> int | None:
@@ -129,8 +134,8 @@ def parse_session(text: str) -> SessionFile:
     raw = text.split("\n")
     for i, (line, fenced) in enumerate(lines_outside_fences(text)):
         original = raw[i] + ("\n" if i < len(raw) - 1 else "")
-        if not fenced and line.startswith("## ") and original.startswith(f"## {line[3:].strip()}\n"):
-            sections.append((line[3:].strip(), []))
+        if not fenced and line.startswith("## ") and line[3:].strip():
+            sections.append((line[3:].strip(), [original]))
         elif sections:
             sections[-1][1].append(original)
         else:
@@ -154,10 +159,10 @@ def approved_plan(file: SessionFile) -> tuple[str | None, str]:
     while end > start + 1 and names[end - 1] in (REVIEW_TARGET, DRAFT_PLAN):
         end -= 1
     parts = [
-        file.sections[start][1],
-        *(f"## {name}\n{text}" for name, text in file.sections[start + 1 : end]),
+        file.sections[start][1].partition("\n")[2],
+        *(text for _, text in file.sections[start + 1 : end]),
     ]
-    body = "".join(parts).strip("\n")
+    body = "".join(parts).strip("\r\n")
     if not body.strip():
         return None, ""
     first, _, rest = body.partition("\n")

@@ -10,8 +10,9 @@ from commands.sessions.gate_run import split_command
 from commands.sessions.program import NotFound, run_program
 from commands.sessions.rounds import live_line
 from commands.sessions.view import session_path, stream_events
-from commands.sessions.writer import digest
+from commands.sessions.writer import digest, entries_content, tree_struct
 from ledger.errors import MissingExecutor, Refused
+from projections import session_events as e
 from projections.engine import fact_of
 
 TYPE_CHECKING = False
@@ -46,10 +47,13 @@ def run_step(writer: Writer, stage: str, step: str, timeout: float) -> None:
     if not command or (step == "static-analysis" and not languages(changed_paths(writer))):
         skip_step(writer, stage, step)
         return
-    writer.require_known_tree(state)
     report(f"running: {stage} {step}")
-    entries = writer.known_entries(state)
-    keep_contents(writer, entries)
+    if state.running != step:
+        tree = writer.require_known_tree(state)
+        keep_contents(writer, writer.known_entries(state))
+        started = e.StepRecorded(writer.fence, stage, step, "program", 0, "started", tree_struct(tree))
+        # Crash after this: what the program wrote is known to be this step's, which is run again.
+        writer.tell("stage.step_recorded", started, entries_content(tree))
     lint_before = _lint(writer)
     before = session_files(writer)
     found = StepReport(call_agent(writer, command, step, _step_prompt(writer, stage, step), timeout))
@@ -130,8 +134,14 @@ def _step_prompt(writer: Writer, stage: str, step: str) -> str:
 def _summary_report(writer: Writer) -> bytes:
     """The closing table of 3.5, from the log."""
     lines = ["agent: gatebook", "tool_uses: 1", ""]
-    for event in stream_events(writer.ledger, writer.uuid):
-        if event.type == "stage.step_recorded":
-            data = fact_of(event).data
-            lines.append(f"- {data.step}: {data.outcome}, {len(data.paths)} files")
+    facts = [
+        fact_of(event)
+        for event in stream_events(writer.ledger, writer.uuid)
+        if event.type == "stage.step_recorded"
+    ]
+    lines += [
+        f"- {f.data.step}: {f.data.outcome}, {len(f.data.paths)} files"
+        for f in facts
+        if f.data.outcome != "started"
+    ]
     return ("\n".join(lines) + "\n").encode()

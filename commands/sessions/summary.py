@@ -83,7 +83,7 @@ def _steps(facts: list[Fact], state: State) -> list[str]:
     last: dict[tuple[str, str], Fact] = {}
     times: dict[tuple[str, str], int] = {}
     for fact in facts:
-        if fact.type == "stage.step_recorded":
+        if fact.type == "stage.step_recorded" and fact.data.outcome != "started":
             key = (fact.data.stage, fact.data.step)
             last[key] = fact
             times[key] = times.get(key, 0) + 1

@@ -239,7 +239,7 @@ def _tell(fact: Fact, state: State, history: list[str], files: set[str]) -> None
         for line in (fact.content or b"").decode("utf-8").split("\n"):
             if line.startswith(("- [", "  Recommendation:")):
                 _line(history, line)
-    elif fact.type == "stage.step_recorded":
+    elif fact.type == "stage.step_recorded" and data.outcome != "started":
         files.update(data.paths)
         _line(
             history,
@@ -252,7 +252,7 @@ def _tell(fact: Fact, state: State, history: list[str], files: set[str]) -> None
         _line(history, f"- Stages cleared: {data.reason}")
     elif fact.type == "stages.carried":
         _line(history, f"- Stages carried over: {', '.join(state.stages)}")
-    elif fact.type == "security.scanned":
+    elif fact.type == "security.scanned" and data.outcome != "planned":
         _line(history, f"- Security preflight: {data.outcome}")
     elif fact.type == "delivery.blocked":
         _line(history, f"- Delivery blocked by {data.by}: {data.reason}")

@@ -263,6 +263,23 @@ def test_an_eligible_write_is_carried_by_the_approval_directly_before():
     assert fold([*log, carried]).stages == {"exec": "c" * 64, "polish": "c" * 64}
 
 
+def test_gitignore_is_written_only_after_it_was_planned_and_clears_the_stages():
+    written = e.Scanned(1, "written", tree("c"), added=["logs"])
+    refused([*to_docs(), written], "planned")
+    refused([*to_docs(), e.Scanned(1, "planned", tree("b"))], "names what it will write")
+    planned = e.Scanned(1, "planned", tree("b"), added=["logs"], planned=f"100644 {'1' * 40}")
+    log = [*to_docs(), planned, written]
+    refused([*log, scanned("c")], "follows docs")
+    assert fold([*log, e.Cleared(1, "x")]).stages == {}
+
+
+def test_a_step_that_was_started_is_recorded_once_it_ran():
+    log = [*to_exec(), step("polish", "static-analysis", "b", outcome="started", tools=0)]
+    assert fold(log).running == "static-analysis"
+    state = fold([*log, step("polish", "static-analysis", "b")])
+    assert (state.running, state.steps) == ("", ["static-analysis"])
+
+
 def test_a_recovered_lock_raises_the_fence_and_a_restore_voids_it():
     log = [*to_exec(), e.LockRecovered(1, "flag"), locked(2)]
     state = fold(log)

@@ -325,7 +325,7 @@ def test_gaps_in_gitignore_are_filled_once_and_everything_is_replayed(house):
     assert "*credentials*" not in text
     assert "*.log" not in text.split("\n", 2)[2]
     types = house.types()
-    assert types.count("security.scanned") == 2
+    assert types.count("security.scanned") == 3  # planned, written, clean
     assert types.count("stages.cleared") == 1
     assert types.count("gate.returned") == 2
 
@@ -567,6 +567,59 @@ def test_a_crash_before_or_after_every_single_record_resumes_to_the_same_end(hou
     assert house.git("log", "--format=%s").decode().splitlines() == ["feat: Set x", "first"]
     assert house.git("status", "--porcelain", "src").decode() == ""
     assert lives > 6
+
+
+@pytest.mark.parametrize(
+    ("patch", "config"),
+    [
+        ("from commands.sessions import preflight as m; real = m._record\nm._record = lambda w, o, *a: os._exit(9) if o == 'written' else real(w, o, *a)", ""),
+        (("from commands.sessions import preflight as m\nimport ledger.files as f; real = f.write_whole\n"
+         "f.write_whole = lambda p, *a, **k: os._exit(9) if p.endswith('.gitignore') else real(p, *a, **k)"), ""),
+        ("from commands.sessions import delivery as m; m._append_to_docs = lambda *a: os._exit(9)", "docs_file: docs/s.md\n"),
+        ("from commands.sessions import delivery as m; m.remove_round_files = lambda *a: os._exit(9)", "docs_file: docs/s.md\n"),
+    ],
+    ids=["gitignore-written", "gitignore-planned", "docs-unwritten", "docs-written"],
+)  # fmt: skip
+def test_a_crash_around_our_own_writes_resumes_to_the_same_end(house, patch, config):
+    house.config(f"auto_commit: true\n{config}")
+    house.write(".gitignore", "*.log\n")
+    house.git("commit", "-qam", "less")
+    house.write("app.sqlite", "untracked until it is ignored")
+    command = [
+        "session",
+        "run",
+        *PLAN,
+        "--executor",
+        house.agent("executor"),
+        "--reviewer",
+        house.agent("reviewer"),
+    ]
+    code = f"import os, sys\n{patch}\nfrom commands.entry import run\nrun(sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command], cwd=house.root, env=house.environment, capture_output=True
+    )
+    assert done.returncode == 9, done.stderr
+    done = house.run("--session", house.uuid(), "--recover-lock")
+    assert done.returncode == 0, done.stderr.decode()
+    assert (house.root / ".gitignore").read_text().count("# Environment files") == 1
+    assert house.types().count("stages.cleared") == 1
+    assert house.sessions()[0]["delivered"]
+    assert house.git("log", "--format=%s").decode().splitlines() == ["feat: Set x", "less", "first"]
+    if config:
+        assert (house.root / "docs/s.md").read_text().count("# 交付总结") == 1
+        assert not list((house.root / ".review-loop/tmp").glob("*.txt"))
+
+
+def test_a_step_killed_after_it_wrote_is_run_again_over_the_same_starting_point(house):
+    house.user_config(f"simplify_command: {house.agent('simplify')}\n")
+    wrote = {"write": {"src/a.py": "x = 1 + 1\n"}, "say": "agent: s\ntool_uses: 1\n"}
+    house.script(simplify=[{**wrote, "kill_parent": True}, wrote, {"say": "agent: s\ntool_uses: 1\n"}])
+    assert house.run(*PLAN, process=True).returncode == -signal.SIGKILL
+    done = house.run("--session", house.uuid(), "--recover-lock")
+    assert done.returncode == 0, done.stderr.decode()
+    assert house.types().count("stages.cleared") == 1
+    assert len(house.prompts("simplify")) == 3
+    assert house("replay").returncode == 0
 
 
 def test_a_crash_between_head_and_index_is_finished_at_the_next_start(house):

@@ -441,6 +441,19 @@ def test_a_file_of_the_older_tool_resumes_and_keeps_its_text(house):
     assert text.rindex("## Session Metadata") > text.rindex("## Timing Log")
 
 
+def test_a_foreign_file_with_other_line_ends_is_read(house):
+    text = FOREIGN.replace("\n", "\r\n").replace("## Review History", "## Review History  ")
+    head = house.git("rev-parse", "HEAD").decode().strip()
+    made = text.format(head=head, dirty="{}")
+    sessions_folder(house).mkdir(parents=True)
+    path = sessions_folder(house) / f"{UUID}.md"
+    path.write_bytes(made.encode())
+    started = house.ok("session", "start", "--session", UUID)
+    assert (started["plan_source"], started["completed_stages"]) == ("reviewer-approved", ["exec", "polish"])
+    before, _, _ = made.partition("## Session Metadata")
+    assert path.read_bytes().decode().startswith(before)
+
+
 def test_rounds_of_a_foreign_review_only_session_go_on_with_an_executor(house):
     text = FOREIGN.replace("- Source: reviewer-approved", "- Source: review-only").replace(
         "completed_stages: [exec, polish]", "completed_stages: []"
