@@ -95,11 +95,13 @@ def _open(ledger: Ledger) -> sqlite3.Connection | None:
 
 
 def _standing(ledger: Ledger, views: sqlite3.Connection) -> int:
-    """The event up to which the views stand, where they are of this history; 0 where they are not, or unreadable."""
+    """The event up to which the views stand, where they are of this history; 0 where they are not, or unreadable.
+
+    No transaction is held: rows up to there never change while the file is this one, and a writer would have to wait.
+    """
     import sqlite3
 
     try:
-        views.execute("BEGIN")  # one moment of the views for the whole search
         row = views.execute("SELECT seq, hash FROM position WHERE id = 1").fetchone()
         views.execute("SELECT causation FROM events LIMIT 1")
     except sqlite3.Error:

@@ -273,7 +273,10 @@ def catch_up(ledger: Ledger, progress: Callable[[int, int], None] | None = None)
                 database.close()
                 why = "they were made by other folds or from another history"
             except sqlite3.Error as error:
-                why = f"the file is damaged ({error})"
+                busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+                why = (
+                    "another program keeps reading the old ones" if busy else f"the file is damaged ({error})"
+                )
             remove(path)
             sys.stderr.write(f"gatebook: {path}: the views are made anew: {why}\n")
         try:
