@@ -235,10 +235,15 @@ def _in_index(tree: str, folder: str, index: str) -> bool:
         return False
     import subprocess
 
-    done = subprocess.run(
-        ["git", "-c", "core.fsmonitor=false", "ls-files", "-z", "--", os.path.relpath(folder, tree)],
-        cwd=tree, capture_output=True, check=False, env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-    )  # fmt: skip
+    # A git hook's own GIT_DIR and GIT_INDEX_FILE would answer for another repository.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            ["git", "-c", "core.fsmonitor=false", "ls-files", "-z", "--", os.path.relpath(folder, tree)],
+            cwd=tree, capture_output=True, check=False, env={**env, "GIT_OPTIONAL_LOCKS": "0"},
+        )  # fmt: skip
+    except OSError:
+        return True  # no git to ask: what cannot be ruled out is taken to be so
     return bool(done.stdout) or done.returncode != 0
 
 

@@ -258,6 +258,33 @@ def test_a_folder_that_git_tracks_is_refused(made, form):
     open_found(made.folder).close()
 
 
+def test_a_git_hooks_environment_does_not_answer_for_another_repository(made, tmp_path, monkeypatch):
+    """git sets GIT_DIR and GIT_INDEX_FILE for its hooks, and an agent's hook may append."""
+    project, other = os.path.dirname(made.folder), tmp_path / "other"
+    other.mkdir()
+    git(other, "init", "-q")
+    git(project, "init", "-q")
+    git(project, "config", "index.version", "4")
+    git(project, "add", "-f", ".gatebook/ledger.db")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(other))
+    with pytest.raises(Refused, match="tracked by git"):
+        open_found(made.folder)
+
+
+def test_where_git_cannot_be_asked_a_doubtful_folder_is_refused(made, monkeypatch):
+    project = os.path.dirname(made.folder)
+    git(project, "init", "-q")
+    git(project, "config", "index.version", "4")
+    open(os.path.join(project, "a"), "w").close()
+    git(project, "add", "a")
+    open_found(made.folder).close()
+    git(project, "add", "--chmod=+x", "a")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(Refused, match="tracked by git"):
+        open_found(made.folder)
+
+
 def test_a_folder_that_an_outer_repository_tracks_is_refused_though_an_inner_one_does_not(made):
     project, outer = os.path.dirname(made.folder), os.path.dirname(os.path.dirname(made.folder))
     git(outer, "init", "-q")
