@@ -16,7 +16,7 @@ from ledger.clock import format_us, now_us
 from ledger.errors import Unavailable
 from ledger.event import SALT_BYTES
 from ledger.jetstream import API, create_stream, problem, read_answer
-from ledger.nats_client import ANSWER_SECONDS, Message
+from ledger.nats_client import ANSWER_SECONDS, Message, Silence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -161,6 +161,8 @@ class Objects:
                 chunks[message.subject].append(message.payload)
             elif message.status in (204, 404):
                 open_ones.discard(message.subject)
+            elif message.status == 503:
+                raise Silence(f"nats: nobody serves bucket {self.bucket} now")
             else:
                 raise Unavailable(f"nats: bucket {self.bucket}: {message.headers[:60]!r}")
         found = {}

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", ".."), os.path.join(HERE, "..", "..", "tests", "ledger")]
@@ -33,6 +34,7 @@ from ledger.verify import verify
 
 NAME = "faults"
 KEYS = 3
+RECEIPTS = 20
 
 
 class Run:
@@ -46,10 +48,32 @@ class Run:
         self.notes = []
         os.environ["XDG_STATE_HOME"] = self.home("operator")
         self.eventually(lambda: create_fleet(self.cluster.url(NAME), Origin("cli:operator", "init"), {}), 30)
+        self.receipts = os.path.join(folder, "receipts")
+        self.issue(RECEIPTS)
 
     def home(self, who):
         """The state home of one machine."""
         return os.path.join(self.folder, "homes", who)
+
+    def issue(self, count):
+        """Receipts that allow one `quiz.start` each, as files that the writers present."""
+        from commands.plan_runs.receipts import local_user, new_receipt, reference, write_receipt
+        from projections.engine import Proposal, submit
+
+        os.makedirs(self.receipts)
+        ledger = open_fleet(self.cluster.url(NAME))
+        expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600))
+        for number in range(count):
+            issued = new_receipt(
+                ledger, origin="http://127.0.0.1:8080", course="1", target_type="quiz", target="2",
+                actions=["quiz.start"], session="fault-run", user=local_user(), expires=expires,
+                authority=reference("a fault run"), synthetic_qa=True,
+            )  # fmt: skip
+            stream = f"receipt/{issued.receipt_id}"
+            proposal = Proposal(stream, "receipt.issued", issued, correlation=stream)
+            submit(ledger, Origin("cli:operator", "receipt issue"), lambda _world, made=proposal: [made])
+            write_receipt(os.path.join(self.receipts, f"{number}.json"), issued)
+        ledger.close()
 
     def eventually(self, what, seconds):
         """The value of `what()`, tried again until it does not raise (or is not falsy)."""
@@ -98,6 +122,7 @@ class Run:
                 who,
                 str(seconds),
                 str(KEYS),
+                self.receipts,
             ]
             environment = {**os.environ, "XDG_STATE_HOME": self.home(who)}
             out = open(os.path.join(self.folder, f"{who}.jsonl"), "w")
@@ -151,6 +176,7 @@ class Run:
             "unavailable": sum(each["answer"] == "unavailable" for each in records),
             "lost": len(lost), "split": len(split), "wrong": wrong[:2], "not_linearizable": crooked,
             "histories": len({(each["what"] == "consume", each["key"]) for each in records if each["what"] != "append"}),
+            "answers": dict(sorted(Counter(f"{each['what']} {str(each['answer'])[:40]}" for each in records).items())),
             "heads": len(heads), "verdict": good.verdict, "void": voids,
             "longest_s": round(max(answered, default=0), 2), "faults": self.notes,
         }  # fmt: skip

@@ -1,6 +1,6 @@
 """One writer of a fault run: claims, releases, spends receipts and appends, and writes down what it was told.
 
-    worker.py URL WHO SECONDS KEYS   (its machine's home: $XDG_STATE_HOME)
+    worker.py URL WHO SECONDS KEYS RECEIPTS   (its machine's home: $XDG_STATE_HOME; a folder of receipts' files)
 
 Each line of stdout is one operation: what was asked, when (CLOCK_MONOTONIC, one clock for all processes), what was
 answered, and the hashes of the events that were acknowledged.
@@ -31,8 +31,9 @@ def holder_of(reader, stream):
 class Worker:
     """Operations on the ledger, one at a time."""
 
-    def __init__(self, url, who):
+    def __init__(self, url, who, receipts):
         self.url = url
+        self.receipts = receipts
         self.who = who
         self.origin = Origin(f"worker:{who}", "fault-run")
         self.ledger = None
@@ -59,14 +60,17 @@ class Worker:
         return decide
 
     def consume(self, key):
-        """Spend the receipt, or hear that it is spent."""
+        """Use the receipt, by the product's own rules: quiz.start is allowed once."""
+        from commands.plan_runs.authorization import DeniedError, Request, consume_receipt
 
-        def decide(reader):
-            if reader.version(f"x-receipt/{key}"):
-                raise Conflict("spent")
-            return [Draft(f"x-receipt/{key}", "x.receipt.spent", correlation=self.who)]
-
-        return decide
+        request = Request("http://127.0.0.1:8080", "1", "quiz", "2", "quiz.start", "fault-run")
+        try:
+            _, outcome = consume_receipt(
+                self.ledger, self.origin, os.path.join(self.receipts, f"{key}.json"), request
+            )
+        except DeniedError as error:
+            raise Conflict("spent" if "1 of 1 times already" in str(error) else f"denied: {error}") from None
+        return [self.ledger.store.reader().event(outcome.seq)]
 
     def append(self, _key):
         """A batch of two with a content."""
@@ -90,9 +94,12 @@ class Worker:
         try:
             if self.ledger is None:
                 self.ledger = open_fleet(self.url)
-            done = self.ledger.transact(getattr(self, what)(key), self.origin)
+            if what == "consume":
+                events = self.consume(key)
+            else:
+                events = self.ledger.transact(getattr(self, what)(key), self.origin).events
             record["answer"] = "ok"
-            record["hashes"] = [event.hash.hex() for event in done.events]
+            record["hashes"] = [event.hash.hex() for event in events]
         except Conflict as error:
             record["answer"] = str(error)
         except Unavailable as error:
@@ -110,14 +117,14 @@ class Worker:
 def main():
     """Work until the time is over."""
     url, who, seconds, keys = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
-    worker = Worker(url, who)
-    end = time.monotonic() + seconds
-    receipts = 0
-    while time.monotonic() < end:
+    receipts = sorted(os.listdir(sys.argv[5]))
+    worker = Worker(url, who, sys.argv[5])
+    began = time.monotonic()
+    while (passed := time.monotonic() - began) < seconds:
         what = random.choice(["claim", "claim", "release", "consume", "append"])
         # All workers go through the same receipts at about the same time.
-        receipts = int(end - time.monotonic() + 1) * 4
-        key = random.randrange(keys) if what in ("claim", "release") else receipts + random.randrange(4)
+        receipt = min(int(passed / seconds * len(receipts)) + random.randrange(3), len(receipts) - 1)
+        key = random.randrange(keys) if what in ("claim", "release") else receipt
         print(json.dumps(worker.do(what, key)), flush=True)
     if worker.ledger is not None:
         worker.ledger.close()
