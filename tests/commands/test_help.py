@@ -106,7 +106,7 @@ def review(project):
     (project / "src" / "a.py").write_text("x = 1\n")
     (project / ".gitignore").write_text("\n".join(IGNORED.split()) + "\n")
     for argv in (["add", "-A"], ["commit", "-q", "-m", "second"]):
-        subprocess.run(["git", *argv], cwd=project, check=True)
+        subprocess.run(["git", *argv], cwd=project, env=environment(project), check=True)
     files = {
         "plan.md": "Set x to 2 in src/a.py.\n", "report.md": EXECUTOR, "executor.md": EXECUTOR, "review.md": APPROVAL, "review.json": VERDICT, "focus.txt": "Look for races.\n",
         "gate.txt": "", "r.md": "agent: simplifier\ntool_uses: 3\n\nNothing to simplify.\n",
