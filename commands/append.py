@@ -92,18 +92,6 @@ def _check_open(context: Context, stream: str, name: str, data: bytes) -> None:
         )
 
 
-def check_credentials(data: bytes, content: bytes | None) -> None:
-    """Raise Refused when data or content carries what is surely a credential; names the field, not the value."""
-    from ledger.credentials import find_credential
-
-    for field, raw in (("data", data), ("content", content)):
-        kind = find_credential(raw) if raw else None
-        if kind:
-            raise Refused(
-                f"{field}: carries what looks like a credential ({kind}): leave it out; a ledger cannot forget data"
-            )
-
-
 def _draft(context: Context, fields: dict[str, object]) -> Draft:
     data = fields["data"]
     content = fields.get("content")
@@ -111,6 +99,8 @@ def _draft(context: Context, fields: dict[str, object]) -> Draft:
     assert isinstance(data, bytes)
     assert content is None or isinstance(content, bytes)
     _check_open(context, stream, name, data)
+    from ledger.credentials import check_credentials
+
     check_credentials(data, content)
     return Draft(
         stream,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 VERSION = "0.1.0"
+JSON_FAMILIES = ("codex", "route")  # drop-ins, whose callers read every answer from stdout
 _GLOBAL = {
     "--ledger": "ledger_given",
     "--actor": "actor_given",
@@ -120,7 +121,12 @@ def _dispatch(argv: list[str], context: Context) -> int:
     ):
         say(_group(rest[0]).rstrip("\n"))
         return 0
-    name, arguments = _split(rest)
+    try:
+        name, arguments = _split(rest)
+    except Usage as error:
+        if rest[0] in JSON_FAMILIES:
+            return _bad_call(error)
+        raise
     context.via = name
     command = load(name)
     before_words = arguments[: arguments.index("--")] if "--" in arguments else arguments
@@ -132,8 +138,12 @@ def _dispatch(argv: list[str], context: Context) -> int:
     try:
         return command.run(flags.parse(command, arguments), context)
     except Usage as error:
-        emit({"status": "error", "blockers": [str(error)]})
-        return error.exit_code
+        return _bad_call(error)
+
+
+def _bad_call(error: Usage) -> int:
+    emit({"status": "error", "blockers": [str(error)]})
+    return error.exit_code
 
 
 def _escaped(c: str) -> str:

@@ -135,7 +135,7 @@ def _unknown(name: str, command: Command) -> Usage:
         return Usage(f"{name} stands before the command: gatebook {name} … COMMAND")
     import difflib
 
-    near = difflib.get_close_matches(name, [flag.name for flag in command.flags], 1)
+    near = difflib.get_close_matches(name, [flag.name for flag in command.flags], 1, 0.75)
     return Usage(f"unknown option {name}" + (f"; did you mean {near[0]}?" if near else "; see --help"))
 
 

@@ -63,8 +63,8 @@ def resume(args: Args, context: Context) -> int:
     """Let a restored, forked or imported ledger take writes again; everything open before is void."""
     from msgspec import UNSET
 
-    from commands.append import check_credentials
     from ledger.access import ARCHIVE_ID
+    from ledger.credentials import check_credentials
     from ledger.sqlite import APPLICATION_ID
     from projections.engine import Proposal, state_of, submit
     from projections.ledger_stream import Restored

@@ -36,7 +36,7 @@ def purge(ledger: Ledger) -> bool:
 
 def run(args: Args, context: Context) -> int:
     """Erase the content of the named events and record that it was erased and why."""
-    from commands.append import check_credentials
+    from ledger.credentials import check_credentials
     from projections.engine import Proposal, submit
     from projections.ledger_stream import Redacted
 

@@ -6,6 +6,8 @@ ordinary text does not take. No regular expressions: searching for a prefix cost
 
 from __future__ import annotations
 
+from ledger.errors import Refused
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,6 +80,16 @@ def find_credential(raw: bytes) -> str | None:
     if kind is None and b"\\" in raw:  # JSON: the letter of an escape is no part of the word behind it
         kind = _token_in(_without_escapes(raw))
     return kind
+
+
+def check_credentials(data: bytes, content: bytes | None) -> None:
+    """Raise Refused when an event's data or content carries what is surely a credential; names the field, not the value."""
+    for field, raw in (("data", data), ("content", content)):
+        kind = find_credential(raw) if raw else None
+        if kind:
+            raise Refused(
+                f"{field}: carries what looks like a credential ({kind}): leave it out; a ledger cannot forget data"
+            )
 
 
 def _token_in(raw: bytes) -> str | None:

@@ -19,6 +19,7 @@ from projections import lean  # noqa: F401 - before msgspec
 import msgspec
 
 from ledger.canonical import canonical
+from ledger.credentials import check_credentials
 from ledger.errors import Invalid, Refused, Tampered
 from ledger.event import Draft
 from projections.fact import Fact, Law, Unlawful
@@ -257,6 +258,7 @@ def _draft(proposal: Proposal, world: World, origin: Origin, seq: int) -> tuple[
     decode(
         proposal.type, current, data
     )  # what is written is what will be read: types and ranges checked once, here
+    check_credentials(data, proposal.content)
     draft = Draft(
         proposal.stream,
         proposal.type,

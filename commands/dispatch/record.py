@@ -53,8 +53,8 @@ class Record:
         """Record one event; `content` is a document (JSON) or text. Refused when it or `data` carries a credential."""
         import msgspec
 
-        from commands.append import check_credentials
         from commands.context import dumps
+        from ledger.credentials import check_credentials
 
         text = content if content is None or isinstance(content, str) else dumps(content)
         raw = None if text is None else text.encode("utf-8", "replace")

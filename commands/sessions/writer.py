@@ -55,7 +55,7 @@ class Writer:
         Raises:
             Conflict: the lock was recovered by another, or given back.
         """
-        from commands.append import check_credentials
+        from ledger.credentials import check_credentials
 
         def proposals(world: World) -> list[Proposal]:
             state = world.state(self.stream)

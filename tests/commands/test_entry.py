@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -61,7 +62,7 @@ def test_the_version_names_the_log_format():
         ["nope"],
         ["appendd"],
         ["--nope"],
-        ["route", "nope"],
+        ["plan", "nope"],
         ["--ledger"],
         ["--log-format", "xml", "append"],
         ["--log-level=loud", "append"],
@@ -76,6 +77,13 @@ def test_an_unknown_word_is_one_line_and_exit_2(words):
     assert done.out == ""
     if words != ["--actor", "x"]:
         assert done.err.count("\n") == 1
+
+
+def test_a_drop_ins_caller_reads_every_answer_from_stdout():
+    done = call("route", "nope")
+    assert done.code == 2
+    assert json.loads(done.out)["status"] == "error"
+    assert done.err == ""
 
 
 def test_a_near_miss_is_named():
