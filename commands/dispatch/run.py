@@ -56,6 +56,10 @@ def run(args: Args, context: Context) -> int:
     except GatebookError as error:
         emit(result_of("blocked", [str(error)], requested=str(document.get("route", ""))))
         return error.exit_code
+    except OSError as error:  # a full or read-only disk: the caller still gets its result
+        why = f"{os.fsdecode(error.filename or '')}: {error.strerror or error}".removeprefix(": ")
+        emit(result_of("blocked", [why], requested=str(document.get("route", ""))))
+        return EXIT_CODES["blocked"]
     emit(reply)
     return EXIT_CODES.get(reply["status"], 0)
 
@@ -251,20 +255,23 @@ def record_health(chooser: Chooser, work: Work, endpoint: str, outcome: Returned
 
 
 def keep_report(outcome: Returned, packet: dict[str, Any]) -> str:
-    """The path of the report in a fresh directory of its own (0700), empty when there is no report."""
+    """The path of the report in a fresh directory of its own (0700), empty when there is none or no place for it."""
     import tempfile
 
     from commands.context import dumps
 
     if outcome.status != SUCCEEDED or not outcome.report:
         return ""
-    folder = tempfile.mkdtemp(prefix="gatebook-dispatch-")
-    for name, text in (("packet.json", dumps(packet)), ("report.md", outcome.report)):
-        descriptor = os.open(
-            os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
-        )
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
-            file.write(text)
+    try:
+        folder = tempfile.mkdtemp(prefix="gatebook-dispatch-")
+        for name, text in (("packet.json", dumps(packet)), ("report.md", outcome.report)):
+            descriptor = os.open(
+                os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+            )
+            with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+                file.write(text)
+    except OSError:  # the record has its text
+        return ""
     return os.path.join(folder, "report.md")
 
 

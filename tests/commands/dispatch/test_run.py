@@ -52,6 +52,23 @@ def test_a_proven_outcome_is_accepted_with_every_field(bench):
     ]  # fmt: skip
 
 
+def test_a_full_temporary_directory_loses_no_result(bench, monkeypatch):
+    import tempfile
+
+    monkeypatch.setattr(tempfile, "tempdir", "/dev/null/none")
+    code, result = bench.run(bench.request(), DONE)
+    assert_complete(result)
+    assert (code, result["status"], result["artifacts"]["report"]) == (0, "accepted", "I did it.\n")
+
+
+def test_a_ledger_that_cannot_be_locked_still_gives_a_complete_result(bench):
+    (bench.work / ".gatebook" / "dispatch.lock").mkdir()
+    code, result = bench.run(bench.request(), DONE)
+    assert_complete(result)
+    assert (code, result["status"], result["route"]["requested"]) == (4, "blocked", "taste")
+    assert "dispatch.lock: Is a directory" in result["blockers"][0]
+
+
 def test_the_worker_gets_the_packet_and_the_directory_exactly_as_given(bench):
     link = bench.folder / "link"
     link.symlink_to(bench.work)
