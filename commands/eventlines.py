@@ -59,9 +59,14 @@ def whole(event: Event, store: SQLiteStore) -> dict[str, object]:
     return found
 
 
+def printable(text: str) -> str:
+    """One line of foreign text for a terminal: control characters, which could steer it, are written out."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
 def _one_line(text: str) -> str:
     flat = " ".join(text.split())
-    flat = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in flat[: CLIPPED + 1])
+    flat = printable(flat[: CLIPPED + 1])
     return flat if len(flat) <= CLIPPED else flat[:CLIPPED] + "…"
 
 

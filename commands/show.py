@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from commands.context import Context, emit, say
-from commands.eventlines import Reach, line, whole
+from commands.eventlines import Reach, line, printable, whole
 from commands.flags import Args, Command, Flag, Word
 from commands.intact import warn
 from ledger.errors import Invalid
@@ -96,7 +96,7 @@ def run(args: Args, context: Context) -> int:
             from commands.context import dumps
 
             text = dumps(value)
-        say(f"{name:<16} {text}")
+        say(f"{name:<16} {printable(text)}")
     say(f"{'promise':<16} {promise}")
     for title, events in (("caused by", before), ("effects", after)):
         if events:

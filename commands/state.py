@@ -69,6 +69,8 @@ def state(args: Args, context: Context) -> int:
     if args.json:
         emit(found)
         return 0
+    from commands.eventlines import printable
+
     moment = f"as of event {seq} ({found['as_of']})" if seq else "before the first event"
     say(f"{args.name} {moment}, fold {found['fold']}")
     if _nothing_of(ledger, args):
@@ -76,7 +78,7 @@ def state(args: Args, context: Context) -> int:
     lines = list(_lines(found["state"]))
     width = min(60, max((len(place) for place, _ in lines), default=0))
     for place, text in lines:
-        say(f"  {place:<{width}}  {text}" if place else "  (nothing)")
+        say(printable(f"  {place:<{width}}  {text}") if place else "  (nothing)")
     return 0
 
 
@@ -117,14 +119,14 @@ def diff(args: Args, context: Context) -> int:
             }
         )
         return 0
-    from commands.eventlines import line
+    from commands.eventlines import line, printable
 
     say(
         f"{args.name} {args.key}: event {first} to {last}, {len(changes)} field{'' if len(changes) == 1 else 's'} changed"
     )
     _nothing_of(ledger, args)
     for change in changes:
-        say(f"  {change['field'] or args.name}: {dumps(change['from'])} -> {dumps(change['to'])}")
+        say(printable(f"  {change['field'] or args.name}: {dumps(change['from'])} -> {dumps(change['to'])}"))
     for seq in events:
         event = reader.event(seq)
         if event is not None:

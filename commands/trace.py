@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from commands.context import emit, say
+from commands.eventlines import printable
 from commands.flags import Args, Command, Flag, Word, whole_number
 from ledger.canonical import load
 from ledger.errors import Invalid
@@ -24,6 +25,7 @@ SHOWN = 240  # characters of a person's words in text output
 REFUSALS = ("admission.refused", "marker.refused", "receipt.denied")
 # The types that name a receipt and are not in its own stream.
 UNDER_RECEIPT = ("item.handed_off", "result.recorded")
+DIGEST_ONLY = "(words of which only a digest was kept)"  # of a receipt, labelled just `words`
 DEEPEST = 30  # levels of the tree in text output
 
 
@@ -164,7 +166,9 @@ def words_of(ledger: Ledger, event: Event) -> str | None:
     content = ledger.store.artifact(event)
     if content is None:
         label = load(event.data).get("authority_reference")
-        return str(label["label"]) if isinstance(label, dict) and "label" in label else None
+        if not isinstance(label, dict) or "label" not in label:
+            return None
+        return DIGEST_ONLY if label["label"] == "words" else str(label["label"])
     text = content.decode("utf-8", "replace")
     if text.startswith("{"):
         from ledger.canonical import parse
@@ -270,8 +274,10 @@ def _answer(ledger: Ledger, tracer: Tracer, event: Event, causes: dict[int, list
         words = words_of(ledger, cause)
         if words is not None:
             text = " ".join(words.split())
+            principal = load(cause.data).get("principal")
+            signed = f", signed by {principal}" if principal else ""
             spoken.append(
-                f"{cause.type} (event {seq}, {cause.actor}): “{text if len(text) <= SHOWN else text[:SHOWN] + '…'}”"
+                f"{cause.type} (event {seq}, {cause.actor}{signed}): “{text if len(text) <= SHOWN else text[:SHOWN] + '…'}”"
             )
     if spoken:
         return f"{name} goes back to {'; '.join(spoken)}"
@@ -284,7 +290,9 @@ def _line(node: dict[str, Any], relation: str = "", here: str = "") -> str:
     gone = "  [content redacted]" if node.get("redacted") else ""
     lead = f"{relation} " if relation else ""
     stream = "" if node["stream"] == here else f"  {node['stream']}"
-    return f"{lead}{node['seq']} {node['type']}{stream}  {node['recorded_at']}  {node['actor']}{gone}{words}"
+    return printable(
+        f"{lead}{node['seq']} {node['type']}{stream}  {node['recorded_at']}  {node['actor']}{gone}{words}"
+    )
 
 
 def _tree(nodes: dict[int, dict[str, Any]], start: int) -> list[str]:
@@ -331,7 +339,7 @@ def run(args: Args, context: Context) -> int:
     if args.json:
         emit(found)
         return code
-    say(found["answer"])
+    say(printable(found["answer"]))
     nodes = {node["seq"]: node for node in found["causes"]}
     say("\nWhy:")
     asked = max(nodes)

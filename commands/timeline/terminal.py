@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from commands.eventlines import printable
 from commands.timeline.lanes import (
     KINDS,
     Mark,
@@ -35,7 +36,7 @@ class _Cells:
         self.colours = [0] * width
 
     def put(self, at: int, text: str, colour: int) -> None:
-        for offset, char in enumerate(text):
+        for offset, char in enumerate(printable(text)):
             if 0 <= at + offset < len(self.chars):
                 self.chars[at + offset] = char
                 self.colours[at + offset] = colour

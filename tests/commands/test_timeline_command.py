@@ -153,3 +153,13 @@ def test_a_file_that_cannot_be_written_is_named_as_it_was_given(cli):
     assert code == 1
     assert "nowhere/t.svg" in err
     assert ".tmp" not in err
+
+
+def test_control_characters_do_not_reach_the_terminal(cli):
+    import stories
+
+    data = stories.complete("dispatch.attempted", {"candidate": "a\x1b[31m\x9bb", "provider": "p\x1b[2J", "executor": "e"})  # fmt: skip
+    cli.record("dispatch/d-1", "dispatch.attempted", data)
+    out = cli.ok("timeline")
+    assert "\x1b" not in out
+    assert "\x9b" not in out

@@ -262,3 +262,19 @@ def test_show_finds_the_same_effects_with_views_and_without(cli):
     third = cli.note(3, causation=str(first))
     assert without == [second]
     assert cli.json("show", str(first), "--json")["effects"] == [second, third]
+
+
+def test_control_characters_in_a_persons_words_do_not_reach_the_terminal(cli):
+    seq = cli.record(stories.SESSION, "session.opened", stories.complete("session.opened", {}), content='{"title":"a\\u001b[31m b\\u009b c"}')  # fmt: skip
+    out = cli.ok("trace", str(seq))
+    assert "\x1b" not in out
+    assert "\x9b" not in out
+    assert "a\\x1b[31m b\\x9b c" in out
+
+
+def test_a_receipts_words_are_said_to_be_a_digest_only_and_who_signed_is_named(cli):
+    data = {"receipt_id": "r-5", "principal": "anna@x", "authority_reference": {"label": "words"}}
+    seq = cli.record("receipt/r-5", "receipt.issued", stories.complete("receipt.issued", data))
+    answer = cli.json("trace", str(seq), "--json")["answer"]
+    assert "signed by anna@x" in answer
+    assert "“(words of which only a digest was kept)”" in answer
