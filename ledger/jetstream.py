@@ -176,7 +176,7 @@ class Stream:
             raise WrongLast
         if code:
             # Full, sealed, no leader, batch given up: all said before anything is stored.
-            raise Unavailable(f"nats: stream {self.name}: {text}; nothing was recorded")
+            raise Unavailable(f"nats: stream {self.name}: {text}")
         place = answer.get("seq")
         if not isinstance(place, int) or answer.get("stream") != self.name:
             raise Tampered(f"nats: an acknowledgement from another stream than {self.name}", verdict="forked")

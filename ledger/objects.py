@@ -120,10 +120,10 @@ class Objects:
     def _stored(self, waiting: set[bytes]) -> None:
         message = self._next(waiting)
         if message.status == 503:
-            raise Unavailable(f"nats: no bucket {self.bucket} takes contents now; nothing was recorded")
+            raise Unavailable(f"nats: no bucket {self.bucket} takes contents now")
         code, text = problem(read_answer(message))
         if code:
-            raise Unavailable(f"nats: bucket {self.bucket}: {text}; nothing was recorded")
+            raise Unavailable(f"nats: bucket {self.bucket}: {text}")
         waiting.discard(message.subject)
 
     def _next(self, waiting: Iterable[bytes]) -> Message:

@@ -29,20 +29,27 @@ class Server:
         self.folder = str(folder)
         self.name = name
         os.makedirs(self.folder, exist_ok=True)
-        self.port, self.monitor = (port, free_ports(1)[0]) if port else free_ports(2)
         self.config = os.path.join(self.folder, "server.conf")
+        self._chosen, self._routes, self._extra = port, routes, extra
+        self._choose()
+        self.process: subprocess.Popen | None = None
+
+    def _choose(self) -> None:
+        """Take free ports (another process may be quicker: then `start` chooses again)."""
+        self.port, self.monitor = (self._chosen, free_ports(1)[0]) if self._chosen else free_ports(2)
+        name, routes, extra = self.name, self._routes, self._extra
         with open(self.config, "w", encoding="utf-8") as file:
             file.write(
                 f'server_name: {name}\nhost: 127.0.0.1\nport: {self.port}\nhttp: "127.0.0.1:{self.monitor}"\n'
                 f'jetstream {{ store_dir: "{self.folder}/js", sync_interval: always }}\n{routes}\n{extra}\n'
             )
-        self.process: subprocess.Popen | None = None
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> Server:
+        new = not os.path.exists(os.path.join(self.folder, "log"))
         log = open(os.path.join(self.folder, "log"), "ab")
         self.process = subprocess.Popen([SERVER, "-c", self.config], stdout=log, stderr=log)
         log.close()
@@ -52,8 +59,13 @@ class Server:
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
                 return self
             except OSError:
+                said = open(os.path.join(self.folder, "log")).read()
+                if self.process.poll() is not None and new and not self._chosen and "in use" in said:
+                    os.unlink(os.path.join(self.folder, "log"))
+                    self._choose()
+                    return self.start()
                 if self.process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(open(os.path.join(self.folder, "log")).read()[-3000:]) from None
+                    raise RuntimeError(said[-3000:]) from None
                 time.sleep(0.02)
 
     def kill(self, how: int = signal.SIGKILL) -> None:
