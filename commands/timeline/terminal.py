@@ -102,7 +102,7 @@ def _row_lines(
         cells = _Cells(plot)
         for mark in bars_first(place_marks(row, span, plot - 1, small=1, widest=4, right=0)):
             _draw(cells, mark)
-        name = _shorten(row.lane, gutter) if row.lane != before else ""
+        name = _shorten(printable(row.lane), gutter) if row.lane != before else ""
         lines.append(f"{name:<{gutter}}  {cells.line(colour=colour)}".rstrip())
         before = row.lane
     return lines
