@@ -5,6 +5,17 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No time limits on a busy machine; in CI the same examples each time, so that a landing does not depend on luck.
+settings.register_profile(
+    "gatebook",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=bool(os.environ.get("CI")),
+    database=None,
+)
+settings.load_profile("gatebook")
 
 _MEMORY = "/dev/shm"
 
