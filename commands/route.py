@@ -31,7 +31,7 @@ _ENDPOINT = (
 )
 _INVENTORY = (
     Flag("--rubric", "F", "the rubric (YAML, TOML or JSON)", required=True),
-    Flag("--native-provider", "P", "whose models run natively here", required=True),
+    Flag("--native-provider", "P", "whose models run natively here; empty: nobody's", required=True),
     Flag(
         "--executors",
         "LIST",
@@ -68,12 +68,6 @@ def _part(value: str, name: str) -> str:
         return check_endpoint_part(value, name)
     except Invalid as error:
         raise Usage(str(error)) from None
-
-
-def _native(value: str) -> str:
-    if not value.strip():
-        raise Usage("--native-provider must not be empty")
-    return value
 
 
 def in_health(
@@ -334,7 +328,6 @@ def select(args: Args, context: Context) -> int:
     executors = parse_list(args.executors, "--executors")
     authors = parse_list(args.authoring_providers or "", "--authoring-providers")
     attempted = parse_attempted(args.attempted or "")
-    _native(args.native_provider)
     at = moment(args.now)
     return _blockers(lambda: emit(select_once(args, context, executors, authors, attempted, at).reply()))
 
@@ -347,7 +340,6 @@ def validate(args: Args, _context: Context) -> int:
 
     executors = parse_list(args.executors, "--executors")
     authors = parse_list(args.authoring_providers or "", "--authoring-providers")
-    _native(args.native_provider)
     try:
         check(load_rubric(args.rubric), args.native_provider, executors, authoring_providers=authors)
     except (Invalid, Refused) as error:

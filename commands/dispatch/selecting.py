@@ -14,7 +14,7 @@ from commands.dispatch.executors import (
 )
 from commands.dispatch.preflight import Stop
 from commands.dispatch.routing import MISSING, Blocked, executor_of, parse_attempted, parse_list
-from ledger.errors import Invalid, Refused, Usage
+from ledger.errors import Invalid, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,8 +51,6 @@ class Chooser:
         self.attempted = parse_attempted(_given(args, "attempted") or "")
         self.active: str | None = _given(args, "active_candidate")
         self.native_provider = provider or ""
-        if provider is not None and not provider.strip():
-            raise Usage("--native-provider must not be empty")
         native = _given(args, "native")
         self.native_command = split_command(native) if native is not None else ()
         self.circuits = Circuits(args.state, context, args.now)

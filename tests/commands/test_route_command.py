@@ -314,6 +314,18 @@ def test_a_blocked_select_adopts_and_repairs_the_file_all_the_same(here):
     assert view("s.json")["circuits"] == everywhere
 
 
+def test_without_a_native_provider_nothing_runs_natively(here):
+    """As the script took it: `--native-provider ""` where no provider is the caller's own."""
+    reply = call(
+        "route", "select", "--rubric", "rubric.yaml", "--route", "default", "--native-provider", "", "--executors", "codex"
+    ).json()  # fmt: skip
+    assert (reply["candidate"], reply["reason"], reply["skipped"]) == (
+        "b@high",
+        "missing_executor",
+        ["a@high"],
+    )
+
+
 def test_a_retry_time_left_empty_is_no_retry_time(here):
     """A shell caller passes what it has: `--retry-at "$RETRY_AT"`."""
     assert fail("--state", "s.json", "--now", NOON, "--retry-at", "").json()["unavailable_until"] == at(900)
@@ -395,7 +407,7 @@ def test_a_credential_gets_in_by_no_name(here):
         ["record-failure", "--provider", "p", "--executor", "e", "--reason", "quota", "--now", "yesterday"], ["record-failure", "--provider", "p" * 97, "--executor", "e", "--reason", "quota"], ["record-failure", "--provider", "e\u0301", "--executor", "e", "--reason", "quota"],
         ["record-failure", "--provider", "p", "--executor", "e", "--reason", "quota", "--state", ""], ["record-failure", "--provider", os.fsdecode(b"\xff"), "--executor", "e", "--reason", "quota"],
         ["record-success", "--provider", "p"], ["record-success", "--provider", "p", "--executor", "e", "--reason", "quota"], ["select"], ["select", "--rubric", "missing.yaml", "--route", "default", "--native-provider", "p1"],
-        ["select", "--rubric", "missing.yaml", "--route", "default", "--native-provider", "", "--executors", ""], ["select", "--rubric", "missing.yaml", "--route", "default", "--native-provider", "p1", "--executors", '{"a":1}'],
+        ["select", "--rubric", "missing.yaml", "--route", "default", "--native-provider", "p1", "--executors", '{"a":1}'],
         ["select", "--rubric", "missing.yaml", "--route", "default", "--native-provider", "p1", "--executors", "[1]"], ["select", "--rubric", "missing.yaml", "--route", "default", "--native-provider", "p1", "--executors", "[", "--state", "s.json"],
         ["select", "--rubric", "missing.yaml", "--route", "default", "--native-provider", "p1", "--executors", "", "--attempted", "a"], ["select", "--rubric", "missing.yaml", "--route", "default", "--native-provider", "p1", "--executors", "", "--now", "2026-08-25"],
         ["validate", "--rubric", "missing.yaml", "--native-provider", "p1"], ["validate", "--rubric", "missing.yaml", "--native-provider", "p1", "--executors", "null"], ["select", "--nope"],

@@ -317,7 +317,7 @@ def test_no_ledger_is_told_before_anything_else(bench, monkeypatch):
 
 @pytest.mark.parametrize(
     "more",
-    [["--executors", "[1]"], ["--attempted", "x"], ["--now", "today"], ["--native", ""], ["--native", "'open"], ["--timeout", "x"], ["--native-provider", " "], ["--odd"]],
+    [["--executors", "[1]"], ["--attempted", "x"], ["--now", "today"], ["--native", ""], ["--native", "'open"], ["--timeout", "x"], ["--odd"]],
     ids=str,
 )  # fmt: skip
 def test_a_bad_argument_is_told_before_any_file_is_read(bench, more):
