@@ -89,8 +89,12 @@ def run(args: Args, context: Context) -> int:
     else:
         wrong = report.first_wrong or {}
         where = f"event {wrong['seq']}, " if wrong.get("seq") is not None else ""
+        from commands.eventlines import printable
+
         say(
-            f"{report.verdict}: {where}{wrong.get('field')}: expected {wrong.get('expected')}, found {wrong.get('found')}"
+            printable(
+                f"{report.verdict}: {where}{wrong.get('field')}: expected {wrong.get('expected')}, found {wrong.get('found')}"
+            )
         )
         say(f"{report.events} events were checked")
     return 0 if report.ok else 3

@@ -52,10 +52,10 @@ def describe(report: Report, promise: str) -> str:
         return f"ok: {report.events} events verified, {head}, {after}{how_far}{erased}{warning}"
     wrong = report.first_wrong or {}
     where = f"event {wrong['seq']}, " if wrong.get("seq") is not None else ""
-    return (
-        f"{report.verdict}: {where}{wrong.get('field')}: expected {wrong.get('expected')}, found {wrong.get('found')}\n"
-        f"{report.events} events were checked before that; {head}"
-    )
+    from commands.eventlines import printable
+
+    first = f"{report.verdict}: {where}{wrong.get('field')}: expected {wrong.get('expected')}, found {wrong.get('found')}"
+    return f"{printable(first)}\n{report.events} events were checked before that; {head}"
 
 
 def examine(ledger: Ledger, args: Args) -> tuple[Report, str]:

@@ -140,3 +140,12 @@ def test_a_witnessed_checkpoint_says_so(kept, tmp_path):
     os.makedirs(tmp_path / "config" / "gatebook", exist_ok=True)
     kept.write("config/gatebook/witnesses", f"{key}\n")
     assert "witnessed up to event 21" in kept.ok("verify", "--against", "kept.cosigned")
+
+
+def test_what_a_forged_event_says_cannot_steer_the_terminal(kept):
+    kept.rewrite(15, b'"stream":"x-notes/1"', '"stream":"x-\x9b2J/1"'.encode())
+    for command in ("verify", "replay"):
+        code, out, _ = kept(command)
+        assert code == 3
+        assert "\x9b" not in out, out
+        assert "\\x9b" in out
