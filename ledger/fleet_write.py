@@ -123,12 +123,20 @@ class Write:
             # Crash here: the stream has it, this replica reads it there.
             kept.commit(store, _after(reader, done.events), versions)
             if reader.erased:
-                # Crash here: erased on record, and by each replica that follows; the object goes with the first of them.
-                store.erase([event for event in map(reader.event, reader.erased) if event is not None])
+                self._erase(reader)
             return done
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+
+    def _erase(self, reader: FleetReader) -> None:
+        # Crash here: erased on record, and by each replica that follows; the objects go with the first of those.
+        try:
+            self._store.erase([event for event in map(reader.event, reader.erased) if event is not None])
+        except GatebookError as error:
+            sys.stderr.write(
+                f"gatebook: warning: erased on record and here, not yet in the bucket ({error}): see `gatebook doctor`\n"
+            )
 
     def _messages(self, reader: FleetReader, events: list[Event]) -> tuple[list[bytes], dict[str, int]]:
         """The messages of `events`, and their streams' versions after them.

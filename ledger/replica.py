@@ -252,6 +252,13 @@ class FleetStore(SQLiteStore):
         clock_jump: bool,
     ) -> Recorded:
         write = Write(self, decide, origin, clock_jump)
+        try:
+            return self._race(connection, write)
+        except BaseException:
+            write.clean_up()
+            raise
+
+    def _race(self, connection: apsw.Connection, write: Write) -> Recorded:
         deadline = time.monotonic() + RACE_SECONDS
         self.anchor.load()
         if self.turns.must_wait():
@@ -267,16 +274,11 @@ class FleetStore(SQLiteStore):
             except WrongLast:
                 lost += 1
                 if time.monotonic() > deadline:
-                    write.clean_up()
                     raise self.not_now(Unavailable("other writers were always faster; call again")) from None
             except Refusal as refusal:
                 # Decided on what may be an old head: final only when the stream's leader has nothing newer.
                 if self._is_current():
-                    write.clean_up()
                     raise refusal.error from None
-            except BaseException:
-                write.clean_up()
-                raise
             # Once behind is no contention yet: the other may have written long ago.
             if lost > 1:
                 self._wait_turn(connection)

@@ -24,6 +24,7 @@ TRIES = 3
 REPEAT_SECONDS = 0.1
 FORGET_SECONDS = 0.5
 PATIENCE_SECONDS = 1.0
+MAX_QUEUE = 1000
 
 
 def jitter(low: float, high: float) -> float:
@@ -54,7 +55,7 @@ class Turns:
     def _hear(self, payload: bytes) -> None:
         verb, _, writer = payload.partition(b" ")
         now = time.monotonic()
-        if verb == b"wait" and len(writer) == 16:
+        if verb == b"wait" and len(writer) == 16 and len(self._queue) < MAX_QUEUE:
             self._queue[writer] = now
         elif verb == b"next":
             self._heard = now
@@ -62,9 +63,13 @@ class Turns:
             self._mine = self._mine or writer == self._me
 
     def _say(self, verb: bytes, writer: bytes) -> None:
-        connection = self._link.connection()
-        connection.publish(self._subject, verb + b" " + writer)
-        connection.flush()
+        """Courtesy only: what cannot be said is silence to the others, and no failure of a write."""
+        try:
+            connection = self._link.connection()
+            connection.publish(self._subject, verb + b" " + writer)
+            connection.flush()
+        except GatebookError:
+            self._link.drop()
 
     def _waiting(self) -> bool:
         now = time.monotonic()
@@ -131,8 +136,5 @@ class Turns:
 
     def leave(self) -> None:
         """Pass the turn on before closing; a connection that is gone says it by silence."""
-        try:
-            if self._link.connected and self._ends:
-                self.pass_on()
-        except GatebookError:
-            return
+        if self._link.connected and self._ends:
+            self.pass_on()

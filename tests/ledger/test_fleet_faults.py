@@ -156,6 +156,32 @@ def test_a_lost_acknowledgement_is_resolved_by_looking_at_the_place(url, machine
     check_chain(whole(ledger.store))
 
 
+def test_courtesy_that_fails_fails_no_write(url, machine, opened, monkeypatch):
+    """The turn cannot be passed on: the event is recorded all the same."""
+    ledger = opened(url)
+    add(ledger, draft())
+    turns = ledger.store.turns
+    turns._queue[b"0123456789abcdef"] = time.monotonic()
+    turns._ends = 0.0001
+    link = ledger.store.link
+
+    def broken(*_):
+        raise Silence("broken")
+
+    connection = link.connection()
+    publish = connection.publish
+    monkeypatch.setattr(
+        connection,
+        "publish",
+        lambda subject, *rest: broken() if b".turn" in subject else publish(subject, *rest),
+    )
+    turns.must_wait = lambda: False
+    (event,) = add(ledger, draft()).events
+    assert event.seq == 3
+    assert not link.connected
+    assert add(ledger, draft()).events[0].seq == 4
+
+
 def test_a_publish_that_was_not_stored_is_sent_again(url, machine, opened, monkeypatch):
     """Failed, and not stored."""
     ledger = opened(url)
