@@ -277,8 +277,13 @@ def main():
     )
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--writers", type=int, default=6)
-    parser.add_argument("scenario", nargs="*", choices=[*SCENARIOS, []], default=[])
+    parser.add_argument(
+        "scenario", nargs="*", help="one, or several joined by + on one ledger (default: each)"
+    )
     args = parser.parse_args()
+    unknown = {each for name in args.scenario for each in name.split("+")} - set(SCENARIOS)
+    if unknown:
+        parser.error(f"no scenario {min(unknown)}: {', '.join(SCENARIOS)}")
     failed = False
     for name in args.scenario or SCENARIOS:
         with tempfile.TemporaryDirectory() as folder:
