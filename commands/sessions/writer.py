@@ -55,7 +55,6 @@ class Writer:
         Raises:
             Conflict: the lock was recovered by another, or given back.
         """
-        from ledger.credentials import check_credentials
 
         def proposals(world: World) -> list[Proposal]:
             state = world.state(self.stream)
@@ -63,7 +62,6 @@ class Writer:
             next_seq = world.reader.head().seq + 1
             drafts = []
             for place, (name, data, content) in enumerate(decide(state)):
-                check_credentials(b"", content)
                 cause = next_seq + place - 1 if place else _cause(state, name)
                 drafts.append(Proposal(self.stream, name, data, content=content, causation=cause or None))
             return drafts
