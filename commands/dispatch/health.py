@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 
-from commands.dispatch.healthfile import parse_health, render
+from commands.dispatch.healthfile import MAX_BYTES, parse_health, render
 from ledger.errors import Invalid, Refused, Usage
 from projections.times import print_time, whole_seconds
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from projections.circuit import Health
     from projections.cooldowns import Circuit
     from projections.engine import Proposal, World
-
-MAX_FILE = 4 * 1024 * 1024
 
 
 def default_state() -> str:
@@ -41,7 +39,7 @@ def _read(path: str) -> bytes:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise Refused(f"{path}: not a regular file, left as it is: not a health file")
         parts, size = [], 0
-        while size <= MAX_FILE and (part := os.read(handle, MAX_FILE + 1 - size)):
+        while size <= MAX_BYTES and (part := os.read(handle, MAX_BYTES + 1 - size)):
             parts.append(part)
             size += len(part)
         return b"".join(parts)
@@ -108,8 +106,6 @@ class HealthFile:
             return None
         except OSError as error:
             raise Refused(f"{self.path}: {error.strerror}: the state file cannot be read") from None
-        if len(self.raw) > MAX_FILE:
-            raise Refused(f"{self.path}: over {MAX_FILE} bytes, left as it is: not a health file")
         try:
             return {
                 endpoint: _in_whole_seconds(circuit) for endpoint, circuit in parse_health(self.raw).items()
