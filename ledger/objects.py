@@ -7,13 +7,14 @@ write them), so that its tools can list it; the chunks' subject carries the name
 
 from __future__ import annotations
 
+import sys
 import time
 
 from blake3 import blake3
 
 from ledger.canonical import encode
 from ledger.clock import format_us, now_us
-from ledger.errors import Unavailable
+from ledger.errors import Refused, Unavailable
 from ledger.event import SALT_BYTES
 from ledger.jetstream import API, create_stream, problem, read_answer
 from ledger.nats_client import ANSWER_SECONDS, Message, Silence
@@ -69,7 +70,28 @@ class Objects:
 
     def erase(self, digests: Iterable[str]) -> None:
         """Replace the objects of these names by nothing, for good; errors as `put`."""
-        self._publish(message for digest in digests for message in self._nothing(digest))
+        names = list(digests)
+        for digest in names:
+            self._overwrite(digest)
+        self._publish(message for digest in names for message in self._nothing(digest))
+
+    def _overwrite(self, digest: str) -> None:
+        """Have the servers overwrite the chunks on their disks: what only a rollup replaced stays there for long.
+
+        Where deleting messages is not allowed to us the chunks are only taken out of the stream; that is said.
+        """
+        try:
+            for place, _ in self._chunks_at_leader(digest):
+                wanted = encode({"seq": place, "no_erase": False})
+                code, text = problem(
+                    read_answer(self.link.request(f"{API}STREAM.MSG.DELETE.{self.stream}", wanted))
+                )
+                if code:
+                    raise Unavailable(f"nats: bucket {self.bucket}: {text}")
+        except Refused as error:
+            sys.stderr.write(
+                f"gatebook: warning: the servers' files keep the erased bytes until they compact them ({error})\n"
+            )
 
     def _meta(
         self, digest: str, size: int, chunks: int, sha: str, *, deleted: bool
@@ -176,9 +198,12 @@ class Objects:
 
     def _from_leader(self, digest: str) -> bytes:
         """The object as the bucket's leader has it: a replica that lags behind may not have it yet."""
+        return b"".join(chunk for _, chunk in self._chunks_at_leader(digest))
+
+    def _chunks_at_leader(self, digest: str) -> Iterator[tuple[int, bytes]]:
         from base64 import b64decode
 
-        whole, place = b"", 1
+        place = 1
         while True:
             wanted = {"next_by_subj": f"$O.{self.bucket}.C.{digest}", "seq": place}
             answer = read_answer(self.link.request(f"{API}STREAM.MSG.GET.{self.stream}", encode(wanted)))
@@ -186,7 +211,8 @@ class Objects:
             if not isinstance(message, dict):
                 code, text = problem(answer)
                 if code == 10037:  # no message found
-                    return whole
+                    return
                 raise Unavailable(f"nats: bucket {self.bucket}: {text}")
-            whole += b64decode(str(message.get("data") or ""))
-            place = int(str(message.get("seq"))) + 1
+            place = int(str(message.get("seq")))
+            yield place, b64decode(str(message.get("data") or ""))
+            place += 1

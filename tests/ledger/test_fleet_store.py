@@ -69,3 +69,26 @@ class TestFleetStoreOfManyMachines(StoreContract):
     # Snapshots are each machine's own.
     test_a_snapshot_is_kept_with_what_its_transaction_appends = None
     test_content_over_64_mib_is_refused_and_takes_its_whole_batch_along = None  # as above, and slow
+
+
+def test_erased_words_are_in_no_file_of_the_server(server, home):
+    from ledger.event import Draft
+
+    words = b"zanzibar words " * 20_000  # more than one chunk
+    url = f"nats://{server.address}/{next(_names)}"
+    create_fleet(url, Origin("cli:t", "init"), {})
+    ledger = open_fleet(url)
+    ledger.append([Draft("x-s/1", "x.t", b"{}", content=words)], Origin("cli:t", "append"))
+    event = ledger.store.reader().event(2)
+    assert any(b"zanzibar" in raw for raw in _files(server.folder))
+    ledger.store.erase([event])
+    assert not any(b"zanzibar" in raw for raw in _files(server.folder))
+    assert ledger.store.objects.get([event.content_digest]) == {}
+    ledger.store.close()
+
+
+def _files(folder):
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with open(os.path.join(place, name), "rb") as file:
+                yield file.read()

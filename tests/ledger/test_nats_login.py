@@ -336,3 +336,16 @@ def test_subject_patterns_cover_as_the_server_says(pattern, subject, covers):
 
 def test_os_environ_is_left_alone():
     assert "NATS_CREDS" not in os.environ
+
+
+def test_a_writer_who_may_not_delete_messages_erases_and_says_what_stays(
+    url, monkeypatch, tmp_path, home, capfd
+):
+    context(monkeypatch, tmp_path, user="writer", password="w")
+    ledger = open_fleet(url)
+    (event,) = add(ledger, draft(content=b"words to forget")).events
+    capfd.readouterr()
+    ledger.store.objects.erase([event.content_digest])
+    assert "the servers' files keep the erased bytes" in capfd.readouterr().err
+    assert ledger.store.objects.get([event.content_digest]) == {}
+    ledger.close()
