@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 API = "$JS.API."
 MAX_BATCH = 1000
 PUBLISH_SECONDS = 3.0
+API_SECONDS = 3.0
 _WRONG_LAST = 10071
 _STREAM_NOT_FOUND = 10059
 _NO_REPLICAS = (10074, 10005)  # replicas without a cluster; no suitable peers
@@ -107,7 +108,7 @@ class Stream:
         Raises:
             NoStream: it does not exist. Refused: not allowed. Unavailable: no answer.
         """
-        answer = read_answer(self.link.request(f"{API}STREAM.{verb}.{self.name}", body))
+        answer = read_answer(self.link.request(f"{API}STREAM.{verb}.{self.name}", body, seconds=API_SECONDS))
         code, text = problem(answer)
         if code == _STREAM_NOT_FOUND:
             raise NoStream(self.name)

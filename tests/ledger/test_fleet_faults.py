@@ -274,6 +274,35 @@ def test_processes_that_start_together_on_a_new_machine_share_one_replica(url, h
     assert sorted(int(worker.communicate()[0]) for worker in workers) == list(range(2, 10))
 
 
+def test_writers_on_many_machines_lose_no_event_and_none_is_starved(url, machine, opened, home):
+    code = (
+        "import sys, time; sys.path.insert(0, sys.argv[2])\n"
+        "from store_contract import add, draft\nfrom ledger.fleet import open_fleet\n"
+        "l = open_fleet(sys.argv[1])\nprint('ready', flush=True)\nsys.stdin.readline()\nworst = 0\n"
+        "for n in range(15):\n"
+        "    began = time.monotonic(); add(l, draft('x-m/1')); worst = max(worst, time.monotonic() - began)\n"
+        "l.close()\nprint(worst)"
+    )
+    command = [sys.executable, "-c", code, url, os.path.dirname(__file__)]
+    workers = [
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "XDG_STATE_HOME": str(home / f"writer{n}")},
+        )
+        for n in range(6)
+    ]  # fmt: skip
+    for worker in workers:
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    worst = [float(worker.communicate()[0]) for worker in workers]
+    events = whole(opened(url).store)
+    check_chain(events)
+    assert [event.version for event in events[1:]] == list(range(1, 91))
+    assert max(worst) < 10  # without turns it takes longer than the whole test may
+
+
 @pytest.mark.parametrize("damage", [b"", b"garbage", b"9" * 125, None])
 def test_a_damaged_anchor_only_costs_reading_everything_again(url, machine, opened, damage):
     ledger = opened(url)
