@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 
@@ -52,6 +53,8 @@ class Bench:
             monkeypatch.setenv(f"XDG_{name}_HOME", str(folder / name.lower()))
         monkeypatch.setenv("HOME", str(folder / "home"))
         (folder / "home").mkdir()
+        (folder / "tmp").mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(folder / "tmp"))  # reports are kept, and tests keep nothing
         monkeypatch.setenv("GATEBOOK_ACTOR", "agent:parent")
         monkeypatch.delenv("GATEBOOK_LEDGER", raising=False)
         monkeypatch.delenv("GATEBOOK_CODEX_BIN", raising=False)
