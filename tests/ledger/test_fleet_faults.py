@@ -615,3 +615,38 @@ def test_a_killed_writer_leaves_a_replica_that_goes_on(url, machine, opened):
     check_chain(events)
     assert set(seen) <= {e.hash.hex() for e in events}
     add(ledger, draft())
+
+
+def test_the_bucket_is_natss_own_object_store(server, url, opened):
+    """What NATS' client says of it, not ours: names, sizes, bytes, and that an erased one is gone."""
+    import asyncio
+
+    import nats
+    from nats.js.errors import NotFoundError
+
+    ledger = opened(url)
+    small, large, gone = add(
+        ledger, draft(content=b"words"), draft(content=os.urandom(300_000)), draft(content=b"secret")
+    ).events
+    ledger.store.objects.erase([gone.content_digest])
+
+    async def look():
+        connection = await nats.connect(f"nats://127.0.0.1:{server.port}")
+        bucket = await connection.jetstream().object_store(name_of(url))
+        listed = {each.name: each.size for each in await bucket.list(ignore_deletes=True)}
+        for event in (small, large):
+            found = await bucket.get(event.content_digest)
+            assert found.data == event.salt + event.content
+        with pytest.raises(NotFoundError):
+            await bucket.get(gone.content_digest)
+        message = await connection.jetstream().get_msg(name_of(url), seq=2)
+        await connection.close()
+        return listed, message
+
+    listed, message = asyncio.run(look())
+    assert listed == {
+        small.content_digest: len(small.content) + 16, large.content_digest: len(large.content) + 16,
+    }  # fmt: skip
+    assert message.data == message_of(small)
+    assert b"words" not in message.data
+    assert small.salt not in message.data
