@@ -443,7 +443,7 @@ def test_verifying_and_exporting_hold_no_more_memory_for_a_large_ledger(big, tmp
     state = os.path.join(os.path.dirname(big), "state")
     for words in (["verify", "--jobs", "1"], ["export"]):
         few = peak(str(tmp_path / "small"), os.environ["XDG_STATE_HOME"], *words)
-        assert peak(big, state, *words) < few + 12_000, words  # KiB
+        assert peak(big, state, *words) < few + 20_000, words  # KiB; the large one whole would be 50,000 more
 
 
 # -- locales, hash seeds, file names
