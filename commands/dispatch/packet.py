@@ -6,6 +6,7 @@ from commands.dispatch.request import listed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from commands.dispatch.request import Request
@@ -32,9 +33,18 @@ RETURN_SHAPE: dict[str, Any] = {
 
 
 def packet_of(
-    request: Request, row: Row, *, sandbox: str, proof: str = "", recalled: str = ""
+    request: Request,
+    row: Row,
+    *,
+    sandbox: str,
+    approved: Mapping[str, int],
+    proof: str = "",
+    recalled: str = "",
 ) -> dict[str, Any]:
-    """The packet for one candidate; optional fields stand only when they hold something."""
+    """The packet for one candidate; optional fields stand only when they hold something.
+
+    `approved`: the seq of each recorded approval, by what it approves; the request itself may still say null.
+    """
     authority, verification = request.authority, request.verification
     packet: dict[str, Any] = {"outcome": request.outcome}
     state = "\n\n".join(text for text in (request.context.state or "", recalled) if text.strip())
@@ -57,7 +67,9 @@ def packet_of(
         "working_directory": authority.working_directory,
         "allowed_paths": list(authority.allowed_paths),
         "tools": list(authority.tools),
-        "approvals": [{"what": item.what, "approval_seq": item.approval_seq} for item in authority.approvals],
+        "approvals": [
+            {"what": item.what, "approval_seq": approved.get(item.what)} for item in authority.approvals
+        ],
         "sandbox": sandbox,
     }
     packet["expected_return_shape"] = RETURN_SHAPE

@@ -65,7 +65,15 @@ class Work(Record):
 
     def packet(self, row: Row, proof: str = "", recalled: str = "") -> dict[str, Any]:
         """What the worker is told."""
-        return packet_of(self.request, row, sandbox=self.ceiling.sandbox, proof=proof, recalled=recalled)
+        state = self.state
+        assert state.request is not None
+        marks = {
+            item.what: mark(state.request.request, item.what) for item in self.request.authority.approvals
+        }
+        approved = {what: state.approvals[name][0] for what, name in marks.items() if name in state.approvals}
+        return packet_of(
+            self.request, row, sandbox=self.ceiling.sandbox, approved=approved, proof=proof, recalled=recalled
+        )
 
     def attempted(self, row: Row, packet: dict[str, Any], worker: str = "", sandbox: str = "") -> Attempted:
         """Pin what must not change and record that the selected candidate is set to work; nothing may run before this."""

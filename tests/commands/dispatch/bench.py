@@ -54,7 +54,9 @@ class Bench:
         monkeypatch.setenv("HOME", str(folder / "home"))
         (folder / "home").mkdir()
         (folder / "tmp").mkdir()
-        monkeypatch.setattr(tempfile, "tempdir", str(folder / "tmp"))  # reports are kept, and tests keep nothing
+        monkeypatch.setattr(
+            tempfile, "tempdir", str(folder / "tmp")
+        )  # reports are kept, and tests keep nothing
         monkeypatch.setenv("GATEBOOK_ACTOR", "agent:parent")
         monkeypatch.delenv("GATEBOOK_LEDGER", raising=False)
         monkeypatch.delenv("GATEBOOK_CODEX_BIN", raising=False)

@@ -333,8 +333,12 @@ def test_the_native_caller_may_obtain_the_approval_itself_but_not_begin_without(
     code, told = steps.step("attempt")
     assert code == 4
     assert "approval is outstanding" in told["blockers"][0]
-    assert steps.do("approve", steps.id, "--what", "push to origin")[0] == 0
-    assert steps.step("attempt")[0] == 0
+    _, approved = steps.do("approve", steps.id, "--what", "push to origin")
+    code, told = steps.step("attempt")
+    assert code == 0
+    # null would tell the worker that it is outstanding still
+    granted = [{"what": "push to origin", "approval_seq": approved["seq"]}]
+    assert told["packet"]["authority"]["approvals"] == granted
 
 
 def test_an_approved_deed_is_granted(steps, bench):
