@@ -138,10 +138,19 @@ def deliver(args: Args, context: Context) -> int:
 
 
 def finalize(args: Args, context: Context) -> int:
-    """`run finalize`: ends the run when everything holds."""
+    """`run finalize`: ends the run when everything holds; another owner is one of the conditions, so exit 4."""
     from commands.plan_runs.closing import finalize as end
+    from commands.plan_runs.run_ledger import HeldByAnotherError
 
-    emit(end(_run(args, context)))
+    run = _run(args, context)
+    try:
+        emit(end(run))
+    except HeldByAnotherError as error:
+        from commands.plan_runs.claiming import refuse_marker
+        from ledger.errors import Refused
+
+        refuse_marker(run, error)
+        raise Refused(str(error)) from None
     return 0
 
 
@@ -215,7 +224,7 @@ COMMANDS = {
         example="gatebook run report --run-dir runs/2026-11-30",
     ),
     "run finalize": Command(
-        _refusals_are_recorded(finalize),
+        stale_is_said(finalize),
         "Ends the run: every result valid, plan and owner unchanged, the report written. Removes the marker last.\n"
         "Exit 4 names the first missing piece and keeps the marker.",
         flags=_OWNED,

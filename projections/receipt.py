@@ -27,7 +27,7 @@ from projections.receipt_rules import (
 from projections.times import parse_time
 
 KIND = "receipt"
-FOLD = "receipt/1"
+FOLD = "receipt/2"
 
 
 class Reference(Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,14 +108,14 @@ EVENTS = {
 
 
 class State(Struct, omit_defaults=True):
-    """A receipt and its use. `closed` says what ended it; `ended` and `ended_at` (us) the terminal use."""
+    """A receipt and its use. `closed` says what ended it; `handed_in` and `handed_in_at` (us) the last use that handed in."""
 
     issued: Issued | None = None
     seq: int = 0
     uses: dict[str, int] = field(default_factory=dict)
     closed: str = ""
-    ended: str = ""
-    ended_at: int = 0
+    handed_in: str = ""
+    handed_in_at: int = 0
 
     def rules(self) -> dict[str, ActionRule]:
         """The actions this receipt knows: the common ones and those of its own."""
@@ -123,9 +123,9 @@ class State(Struct, omit_defaults=True):
         return {**ACTIONS, **{rule.action: ActionRule(rule.limit, terminal=rule.terminal) for rule in own}}
 
     def submits(self, course_id: str, assignment_id: str) -> bool:
-        """Whether a terminal use of this receipt handed in that item (a quiz has an id of its own)."""
+        """Whether a use of this receipt handed in that item (a quiz has an id of its own)."""
         issued = self.issued
-        if issued is None or not self.ended or issued.course_id != course_id:
+        if issued is None or not self.handed_in or issued.course_id != course_id:
             return False
         return issued.target_type == "quiz" or issued.target_id == assignment_id
 
@@ -144,7 +144,8 @@ def evolve(state: State, fact: Fact) -> State:
         state.uses[data.action] = data.count
         if data.terminal:
             state.closed = f"{data.action} ended it at event {fact.seq}"
-            state.ended, state.ended_at = data.action, fact.clock
+        if data.terminal or data.action == "quiz.complete":  # a complete hands in, a retake left open or not
+            state.handed_in, state.handed_in_at = data.action, fact.clock
     elif isinstance(data, Finalized):
         state.closed = f"finalized at event {fact.seq}"
     else:

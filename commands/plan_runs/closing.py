@@ -98,6 +98,19 @@ def report(run: Run, skills: SkillFolder) -> dict[str, Any]:
     }
 
 
+def report_if_due(run: Run, skills: SkillFolder | None = None) -> None:
+    """REPORT.md, written by the step that brought the last result; nothing while one is missing or when it was written since."""
+    state = run.state(run.look())
+    if not state.missing() and _is_report_due(state):
+        from commands.plan_runs.skills import SkillFolder
+
+        report(run, skills or SkillFolder(None))
+
+
+def _is_report_due(state: State) -> bool:
+    return bool(state.reported <= max((held.seq for held in state.results.values()), default=0))
+
+
 def deliver(run: Run) -> dict[str, Any]:
     """Copies each ready draft to `final_drafts/` under a stable name, with a README; the sources stay."""
     from projections.engine import Proposal
@@ -155,6 +168,8 @@ def finalize(run: Run) -> dict[str, Any]:
     if left is not None:
         return left
     accept_open(run, missing_is="waiting")
+    if _needs_report(run):
+        report_if_due(run)
     statuses: dict[str, int] = {}
     digest = ""
 
@@ -168,8 +183,7 @@ def finalize(run: Run) -> dict[str, Any]:
             statuses[held.status] = statuses.get(held.status, 0) + 1
         digest = documents.digest
         text = _report_on_disk(run)
-        last = max((held.seq for held in state.results.values()), default=0)
-        if state.reported <= last and state.items:
+        if _is_report_due(state):
             raise Refused(f"{run.folder.path}/{REPORT}: is older than a result; run `gatebook run report`")
         stream = run.stream(world.reader)
         data = Finalized(run.session, claim.nonce, digest, text, statuses)
@@ -183,6 +197,17 @@ def finalize(run: Run) -> dict[str, Any]:
 
     done = run.submit(decide, then=remove)
     return {"finalized": True, "plan_digest": digest, "statuses": dict(statuses), "seq": done.events[0].seq}
+
+
+def _needs_report(run: Run) -> bool:
+    """Whether there is no REPORT.md, or one that begins as it must and may be written anew; any other is kept and refused."""
+    try:
+        raw = read_file(run.folder.path, REPORT, limit=8 << 20)
+    except MissingFileError:
+        return True
+    except (Invalid, Refused):
+        return False
+    return begins_with_urgent_block(raw)
 
 
 def _report_on_disk(run: Run) -> str:

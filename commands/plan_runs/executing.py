@@ -71,6 +71,8 @@ def execute(dispatch: Dispatch, command: str) -> dict[str, Any]:
 
 
 def _execute_all(dispatch: Dispatch, words: list[str], stop: Interruption) -> list[dict[str, Any]]:
+    from commands.plan_runs.closing import report_if_due
+
     defer_unapproved(dispatch.run)
     done: list[dict[str, Any]] = []
     _take_up(dispatch, done, stop)
@@ -78,6 +80,7 @@ def _execute_all(dispatch: Dispatch, words: list[str], stop: Interruption) -> li
         stop.check()
         step = hand_off_next(dispatch)
         if step.item is None:
+            report_if_due(dispatch.run, dispatch.skills)
             return done
         done.append(_line(step if step.status else _run_one(dispatch, step, words, stop)))
 

@@ -324,6 +324,7 @@ def next_step(dispatch: Dispatch) -> dict[str, Any]:
     while True:
         step = hand_off_next(dispatch)
         if step.item is None:
+            _report(run, dispatch.skills)
             return {"done": True, "index": None, "accepted": accepted}
         if step.status == "":
             documents = read_documents(run.folder)
@@ -335,6 +336,12 @@ def next_step(dispatch: Dispatch) -> dict[str, Any]:
                 "accepted": accepted,
                 "result_fault": None,
             }
+
+
+def _report(run: Run, skills: SkillFolder | None = None) -> None:
+    from commands.plan_runs.closing import report_if_due
+
+    report_if_due(run, skills)
 
 
 def pause(run: Run, reason: str) -> dict[str, Any]:
@@ -367,4 +374,5 @@ def pause(run: Run, reason: str) -> dict[str, Any]:
 
     defer_unapproved(run)
     run.submit(decide, then=write)
+    _report(run)
     return {"paused": True, "deferred_result_keys": paused}

@@ -36,7 +36,7 @@ NOT_APPROVED_NOTES = "not approved this run"
 
 
 def consumptions_of(world: World) -> Callable[[str], list[Consumption]]:
-    """What the log says about a receipt's terminal use, for results that claim one."""
+    """The use by which a receipt handed in, as the log has it, for results that claim one."""
 
     def of(receipt_id: str) -> list[Consumption]:
         from ledger.event import check_text
@@ -48,11 +48,16 @@ def consumptions_of(world: World) -> Callable[[str], list[Consumption]]:
             return []
         state: Receipt = world.state(f"receipt/{receipt_id}")
         issued = state.issued
-        if issued is None or not state.ended:
+        if issued is None or not state.handed_in:
             return []
         return [
             Consumption(
-                receipt_id, issued.course_id, issued.target_id, state.ended, state.ended_at, terminal=True
+                receipt_id,
+                issued.course_id,
+                issued.target_id,
+                state.handed_in,
+                state.handed_in_at,
+                hands_in=True,
             )
         ]
 

@@ -36,7 +36,7 @@ class ResultRuleError(Invalid):
 class Consumption:
     """One recorded use of a receipt for an outside mutation, as a `submitted` result must match it; `at` in us since 1970."""
 
-    __slots__ = ("action", "at", "course_id", "receipt_id", "target_id", "terminal")
+    __slots__ = ("action", "at", "course_id", "hands_in", "receipt_id", "target_id")
 
     def __init__(
         self,
@@ -46,14 +46,14 @@ class Consumption:
         action: str,
         at: int,
         *,
-        terminal: bool,
+        hands_in: bool,
     ) -> None:
         self.receipt_id = receipt_id
         self.course_id = course_id
         self.target_id = target_id
         self.action = action
         self.at = at
-        self.terminal = terminal
+        self.hands_in = hands_in
 
 
 class Evidence:
@@ -297,7 +297,7 @@ def _check_consumption(
     for use in consumptions(receipt_id) if consumptions is not None else ():
         # Two clocks are compared here; the receipt rules allow them the same two minutes.
         if (
-            use.terminal
+            use.hands_in
             and use.course_id == course
             and use.target_id in targets
             and submitted >= use.at - _CLOCK_DIFFERENCE

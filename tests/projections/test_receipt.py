@@ -152,7 +152,7 @@ def test_no_order_of_uses_exceeds_a_count_or_follows_the_end(attempts):
         if accepted:
             assert not ended
             done.append(step)
-            ended = step in ("finalize", "revoke") or bool(log.state.ended)
+            ended = step in ("finalize", "revoke") or bool(log.state.closed)
     assert done.count("quiz.start") <= 1
     assert done.count("quiz.retake") <= 1
     assert done.count("quiz.complete") <= 2

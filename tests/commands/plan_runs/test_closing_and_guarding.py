@@ -23,6 +23,7 @@ def finished(house, text="1,2"):
 
 def test_a_run_ends_when_everything_holds_and_the_marker_goes_last(house):
     finished(house)
+    (house.run / "REPORT.md").unlink()
     assert "REPORT.md" in house.refused(4, "run", "finalize")
     assert house.marker().exists()
     house.ok("run", "report")
@@ -33,6 +34,35 @@ def test_a_run_ends_when_everything_holds_and_the_marker_goes_last(house):
     assert house.ok("run", "finalize") == found
     house.be("s2")
     assert "was finalized by session s1" in house.refused(4, "run", "finalize")
+
+
+@pytest.mark.parametrize("step", ["execute", "next", "pause", "finalize"])
+def test_the_step_that_brings_the_last_result_writes_the_report(house, step):
+    house.ready("1")
+    if step == "execute":
+        house.ok("run", "execute", "--handoff", house.script())
+    elif step == "pause":
+        house.ok("run", "pause", "--reason", "no quota")
+    else:
+        house.ok("run", "next")
+        assert not (house.run / "REPORT.md").exists()
+        house.put(1, SKIP)
+        if step == "next":
+            assert house.ok("run", "next")["done"] is True
+    if step != "finalize":
+        assert (house.run / "REPORT.md").read_text().startswith("✅")
+    house.ok("run", "finalize")
+    assert house.types().count("run.reported") == 1
+    assert (house.run / "REPORT.md").read_text().startswith("✅")
+
+
+def test_a_report_of_somebody_else_without_the_urgent_block_is_kept_and_refused(house):
+    house.ready("1")
+    house.ok("run", "next")
+    house.put(1, SKIP)
+    (house.run / "REPORT.md").write_text("# Mine\n")
+    assert "urgent block" in house.refused(4, "run", "finalize")
+    assert (house.run / "REPORT.md").read_text() == "# Mine\n"
 
 
 def test_a_report_waits_for_every_result(house):

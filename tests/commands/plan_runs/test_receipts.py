@@ -335,6 +335,22 @@ def test_a_submitted_result_needs_its_consumption_in_the_log(desk, house):
     house.ok("run", "finalize")
 
 
+def test_a_quiz_that_was_completed_is_submitted_although_its_retake_was_left(desk, house):
+    snapshot = json.loads((house.run / "assignments.json").read_text())
+    snapshot[0] |= {"quiz_id": 7, "kind": "quiz"}
+    (house.run / "assignments.json").write_text(json.dumps(snapshot))
+    issued = desk.issue("quiz.complete", "quiz.retake", target=("quiz", "7"))
+    house.ready("1")
+    house.ok("run", "next")
+    desk.use(action="quiz.complete", target=("quiz", "7"))
+    house.put(1, {
+        "status": "submitted", "kind": "quiz", "submitted_at": (house.now + timedelta(minutes=1)).isoformat(), "authorization_receipt_id": issued["receipt_id"],
+        "authorization_consumed": True, "metadata": {"canvas_workflow_state": "graded", "readback_verified": True}, "kept_score": 4.5, "points_possible": 5,
+        "attempts_used": 1, "allowed_attempts": 2, "scoring_policy": "keep_highest", "agent_passes_count": 4,
+    })  # fmt: skip
+    assert house.ok("run", "next")["accepted"]["status"] == "submitted"
+
+
 def test_a_profiles_own_action_comes_from_the_users_config(desk, house):
     config = house.folder / "home" / "config" / "gatebook"
     config.mkdir(parents=True, exist_ok=True)

@@ -235,7 +235,7 @@ SUBMITTED = {
 
 
 def consumed(**more):
-    facts = {"receipt_id": "r1", "course_id": "1", "target_id": "2", "action": "assignment.submit_text", "at": parse_now("2026-11-30T19:59:00Z"), "terminal": True, **more}  # fmt: skip
+    facts = {"receipt_id": "r1", "course_id": "1", "target_id": "2", "action": "assignment.submit_text", "at": parse_now("2026-11-30T19:59:00Z"), "hands_in": True, **more}  # fmt: skip
     return lambda receipt_id: [Consumption(**facts)] if receipt_id == "r1" else []
 
 
@@ -248,7 +248,7 @@ def test_a_submission_matches_a_consumption_in_the_log(work):
     [
         {"course_id": "9"},
         {"target_id": "9"},
-        {"terminal": False},
+        {"hands_in": False},
         {"at": parse_now("2026-11-30T20:02:01Z")},
     ],
 )
