@@ -154,6 +154,8 @@ def _read_issues(section: Section, issues: list[Issue]) -> str | None:
         if not line.strip():
             continue
         if not fenced and line.rstrip() == "- None.":
+            if none:
+                return "`- None.` stands twice"
             none = True
         elif not fenced and _LABELLED.match(line):
             match = _ISSUE.match(line)
@@ -213,6 +215,8 @@ _SAYS_NOOP = re.compile(
     r"|\bnothing\b.{0,40}?\b(?:chang\w*|do|needed|required)\b|\balready\s+(?:\w+\s+)?(?:satisf|implement|done|present|in place)",
     re.IGNORECASE | re.DOTALL,
 )
+# A colon inside `a.py:12`, `10:30`, `std::sort` or a URL stands before no reason.
+_REASON = re.compile(r"(?:—|(?<!:):(?![\d:]|//))\W*(?:\w|``)")
 _NAMES_NOOP = re.compile(r"\bno[- ]?op\b", re.IGNORECASE)
 _BULLET = re.compile(r"(?:[-*+]|\d{1,3}[.)])\s+")
 _EMPHASIS = re.compile(r"[*_]{1,3}(?=`)")
@@ -321,6 +325,6 @@ def _unexplained(section: Section) -> str | None:
         else:
             deviations[-1] += " " + line
     for deviation in deviations:
-        if not _NO_DEVIATION.match(deviation) and not re.search(r"[—:]\s*\S", without_code_spans(deviation)):
+        if not _NO_DEVIATION.match(deviation) and not _REASON.search(without_code_spans(deviation)):
             return f"no reason after `—` or `:` for: {deviation[:80]}"
     return None

@@ -32,20 +32,19 @@ class WrittenFloat(float):
 
 
 def decode_text(data: bytes) -> str:
-    """The text of these bytes; `Malformed` unless they are UTF-8 without a byte order mark."""
+    """The text of these bytes; `Malformed` unless they are UTF-8."""
     try:
-        text = data.decode("utf-8")
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise Malformed(f"invalid UTF-8 at byte {error.start}") from None
-    if text.startswith("\ufeff"):
-        raise Malformed("a byte order mark before the JSON")
-    return text
 
 
 def loads(text: str) -> object:
     """The one JSON value that this text is; `Malformed` for anything else."""
     import json
 
+    if text.startswith("\ufeff"):
+        raise Malformed("a byte order mark before the JSON")
     try:
         value = decoder().decode(text)
     except json.JSONDecodeError as error:

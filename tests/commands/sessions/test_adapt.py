@@ -189,7 +189,7 @@ def test_a_verdict_off_the_schema_is_malformed(change):
 )
 @pytest.mark.parametrize("mode", ["plugin-json", "raw"])
 def test_no_clear_json_is_malformed(text, mode):
-    if mode == "raw" and text == APPROVAL + APPROVAL:
+    if mode == "raw" and text in (APPROVAL + APPROVAL, "\ufeff" + APPROVAL):
         assert run(text, mode)[0] == 0
         return
     with pytest.raises(Malformed):
@@ -215,8 +215,9 @@ def test_invalid_utf_8_is_malformed_wherever_it_stands():
         "it's 5\" wide } ] )\n" + APPROVAL + " \n\t\r\n",
         '{broken "string}\n}\n' + APPROVAL,
         "null true\n" + APPROVAL,
+        "\ufeff" + APPROVAL,
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_raw_text_before_the_verdict_is_fine(text):
     assert run(text, "raw")[0] == 0
