@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from commands.dispatch.ceiling import READ_ONLY
 from commands.dispatch.request import listed
 
 TYPE_CHECKING = False
@@ -65,7 +66,7 @@ def packet_of(
         packet["current_proof"] = proof
     packet["authority"] = {
         "working_directory": authority.working_directory,
-        "allowed_paths": list(authority.allowed_paths),
+        "allowed_paths": [] if sandbox == READ_ONLY else list(authority.allowed_paths),
         "tools": list(authority.tools),
         "approvals": [
             {"what": item.what, "approval_seq": approved.get(item.what)} for item in authority.approvals

@@ -123,7 +123,7 @@ def attempt(args: Args, context: Context) -> int:
         )
     name, _, effort = chosen.candidate.rpartition("@")
     row = Row(name, effort, chosen.provider, None, None)
-    packet = work.packet(row, recalled=memory_of(work, context).recalled())
+    packet = work.packet(row, recalled=memory_of(work, context).recalled(), sandbox=args.sandbox or "")
     data = work.attempted(row, packet, args.worker or "", args.sandbox or "")
     emit(
         {

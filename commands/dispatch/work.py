@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from commands.dispatch.ceiling import READ_ONLY
 from commands.dispatch.manifest import digest_of_paths
 from commands.dispatch.packet import packet_of
 from commands.dispatch.pins import Comparison, compare_pins, take_pins
@@ -63,8 +64,8 @@ class Work(Record):
         )  # fmt: skip
         self.add("route.selected", data)
 
-    def packet(self, row: Row, proof: str = "", recalled: str = "") -> dict[str, Any]:
-        """What the worker is told."""
+    def packet(self, row: Row, *, recalled: str = "", sandbox: str = "") -> dict[str, Any]:
+        """What the worker is told; `sandbox` where it is narrower than the request's."""
         state = self.state
         assert state.request is not None
         marks = {
@@ -72,7 +73,7 @@ class Work(Record):
         }
         approved = {what: state.approvals[name][0] for what, name in marks.items() if name in state.approvals}
         return packet_of(
-            self.request, row, sandbox=self.ceiling.sandbox, approved=approved, proof=proof, recalled=recalled
+            self.request, row, sandbox=sandbox or self.ceiling.sandbox, approved=approved, recalled=recalled
         )
 
     def attempted(self, row: Row, packet: dict[str, Any], worker: str = "", sandbox: str = "") -> Attempted:
@@ -92,7 +93,7 @@ class Work(Record):
         if find_credential(dumps(pins).encode()) is not None:
             raise Stop("secret", "a file name in the working directory looks like a credential; rename it")
         number = len(state.attempts) + 1
-        narrow = sandbox == "read-only"
+        narrow = sandbox == READ_ONLY
         data = Attempted(
             number, row.reference, state.selection.provider, state.selection.executor, sandbox or self.ceiling.sandbox,
             worker or f"worker:{self.stream.partition('/')[2][:12]}-{number}", blake3(dumps(packet).encode()).hexdigest(),

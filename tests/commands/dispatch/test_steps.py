@@ -230,7 +230,9 @@ def test_an_attempt_may_be_narrower_and_the_next_never_wider(steps, bench):
     bench.executor("gemini", DONE)
     steps.open()
     steps.select()
-    assert steps.step("attempt", "--sandbox", "read-only")[1]["sandbox"] == "read-only"
+    _, told = steps.step("attempt", "--sandbox", "read-only")
+    assert told["sandbox"] == told["packet"]["authority"]["sandbox"] == "read-only"
+    assert told["packet"]["authority"]["allowed_paths"] == []
     steps.step("returned", "--status", "availability_failure", "--reason", "quota")
     steps.select()
     code, told = steps.step("attempt")
