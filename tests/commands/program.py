@@ -43,14 +43,19 @@ def call(*args: str, stdin: bytes = b"") -> Done:
     """Run `gatebook ARGS` in this process."""
     from commands import entry
 
-    out, err, before = io.StringIO(), io.StringIO(), sys.stdin
+    # As a real process has them: text over bytes, strict UTF-8 out, anything on stderr.
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="", write_through=True)
+    err = io.TextIOWrapper(
+        io.BytesIO(), encoding="utf-8", errors="backslashreplace", newline="", write_through=True
+    )
+    before = sys.stdin
     sys.stdin = io.TextIOWrapper(io.BytesIO(stdin))
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = entry.run(list(args))
     finally:
         sys.stdin = before
-    return Done(code, out.getvalue(), err.getvalue())
+    return Done(code, *(stream.buffer.getvalue().decode("utf-8", "surrogateescape") for stream in (out, err)))
 
 
 def start(*args: str, cwd=None, env=None, **more) -> subprocess.Popen:
