@@ -11,25 +11,25 @@ if TYPE_CHECKING:
     from ledger.sqlite import SQLiteStore
 
 CLIPPED = 100
-SIGNS = {"recorded": " ", "self-signed": "~", "attested": "+", "witnessed": "*"}
+SIGNS = {"recorded": " ", "replicated": "=", "self-signed": "~", "attested": "+", "witnessed": "*"}
 
 
 class Reach:
-    """How far the record of each event is promised: recorded, self-signed, attested, witnessed (DESIGN, promises)."""
+    """How far the record of each event is promised: recorded, replicated, self-signed, attested, witnessed (DESIGN, promises)."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.size = 0
-        self._promise = "recorded"
+        self._stored = self._promise = ledger.store.promise
         if ledger.store.reader().of_type("ledger.checkpointed", 1):  # else nothing need be imported to say so
             from commands.audit.against import reach
 
             found = reach(ledger)
-            if found is not None:
+            if found is not None and not (found.promise == "self-signed" and self._stored == "replicated"):
                 self.size, self._promise = found.head.size, found.promise
 
     def promise(self, event: Event) -> str:
         """The promise for one event."""
-        return self._promise if event.seq <= self.size else "recorded"
+        return self._promise if event.seq <= self.size else self._stored
 
 
 def content_json(content: bytes) -> object:
@@ -73,7 +73,7 @@ def _one_line(text: str) -> str:
 def line(event: Event, store: SQLiteStore, promise: str = "recorded") -> str:
     """One event in a line for people; control characters of foreign text never reach the terminal.
 
-    The sign after the number says how far its record is promised: ~ self-signed, + attested, * witnessed.
+    The sign after the number says how far its record is promised: = replicated, ~ self-signed, + attested, * witnessed.
     """
     shown = event.data.decode("utf-8", "replace")
     if event.redacted:

@@ -146,7 +146,7 @@ COMMANDS = {
         run,
         "The events, oldest first. X is a seq, or a time with a zone; both ends are included.\n"
         "GLOB: * ? and [a-z], as the shell has them. The sign after the number says how far the record is promised:\n"
-        "none recorded, ~ self-signed, + attested by a checkpoint, * witnessed.",
+        "none recorded, = replicated by a cluster, ~ self-signed, + attested by a checkpoint, * witnessed.",
         flags=(
             Flag("--stream", "GLOB", "only these streams"),
             Flag("--type", "GLOB", "only these types"),

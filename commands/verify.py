@@ -108,6 +108,8 @@ def run(args: Args, context: Context) -> int:
         emit(report.as_json())
     else:
         say(describe(report, promise))
+        if report.ok and ledger.store.promise == "replicated":
+            say("replicated: a quorum of the cluster holds every event of it")
     return 0 if report.ok else 3
 
 

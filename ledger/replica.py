@@ -146,8 +146,11 @@ class FleetStore(SQLiteStore):
         """
         info = self.stream.info()
         self.anchor.identify(str(info.get("created")))
-        state = info.get("state")
+        state, config = info.get("state"), info.get("config")
         assert isinstance(state, dict)
+        replicas = config.get("num_replicas") if isinstance(config, dict) else None
+        # An acknowledgement of three servers' stream says that two of them have flushed it.
+        self.promise = "replicated" if isinstance(replicas, int) and replicas >= 3 else "recorded"
         first, removed, last = (state.get(name) or 0 for name in ("first_seq", "num_deleted", "last_seq"))
         if first > 1 or removed:
             raise Tampered(

@@ -252,6 +252,9 @@ class SQLiteReader:
 class SQLiteStore:
     """`Store` over one SQLite file; safe for threads and for many processes, not across a fork."""
 
+    promise = "recorded"
+    """How far an acknowledged event is promised, by name (DESIGN, What the record promises)."""
+
     def __init__(self, path: str, *, readonly: bool = False, now: Callable[[], int] = clock.now_us) -> None:
         """Open the ledger file at `path`.
 

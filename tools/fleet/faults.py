@@ -155,7 +155,7 @@ class Run:
             heads.add((head.seq, head.hash))
             if who == "fresh":
                 hashes = [event.hash.hex() for event in ledger.store.read()]
-                good, voids = verify(ledger.store), ledger.store.voids
+                good, voids, promise = verify(ledger.store), ledger.store.voids, ledger.store.promise
             ledger.close()
         places = {value: place for place, value in enumerate(hashes)}
         acknowledged = [each["hashes"] for each in records if each["hashes"]]
@@ -169,7 +169,7 @@ class Run:
         crooked = [key for key, history, model in histories(records) if linearizable(history, model) is None]
         answered = [each["answered"] - each["called"] for each in records if each["answer"] == "ok"]
         return {
-            "ok": not (lost or split or wrong or crooked) and len(heads) == 1 and good.ok and voids == 0,
+            "ok": not (lost or split or wrong or crooked) and len(heads) == 1 and good.ok and voids == 0 and promise == "replicated",
             "events": len(hashes),
             "acknowledged": sum(len(batch) for batch in acknowledged),
             "unknown": sum(each["answer"] is None for each in records),
