@@ -149,3 +149,24 @@ def test_what_a_forged_event_says_cannot_steer_the_terminal(kept):
         assert code == 3
         assert "\x9b" not in out, out
         assert "\\x9b" in out
+
+
+def test_an_erasure_without_a_record_is_found_incrementally(kept):
+    seq = kept.note(1, content="words")
+    assert verdict(kept, "--since-checkpoint", "kept.note") == (0, "ok")
+    kept.sql(f"UPDATE events SET content = NULL, salt = NULL WHERE seq = {seq}")
+    code, out, _ = kept("verify", "--since-checkpoint", "kept.note", "--json")
+    reply = json.loads(out)
+    assert (code, reply["verdict"]) == (3, "content-mismatch")
+    assert (reply["first_wrong"]["seq"], reply["first_wrong"]["field"]) == (seq, "content")
+
+
+def test_a_replay_up_to_a_moment_before_a_redaction_is_no_false_alarm(kept):
+    seq = kept.note(1, content="words")
+    kept.ok("redact", str(seq), "--reason", "r")
+    assert kept.json("replay", "--to", str(seq), "--json")["ok"]
+    assert kept.json("verify", "--since-checkpoint", "kept.note", "--json")["ok"]
+    kept.note(2)
+    kept.sql("UPDATE events SET data = CAST('[' AS BLOB) WHERE type = 'ledger.redacted'")
+    code, out, _ = kept("replay", "--to", str(seq), "--json")
+    assert (code, json.loads(out)["first_wrong"]["seq"]) == (3, seq)
