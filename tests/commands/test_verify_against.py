@@ -170,3 +170,27 @@ def test_a_replay_up_to_a_moment_before_a_redaction_is_no_false_alarm(kept):
     kept.sql("UPDATE events SET data = CAST('[' AS BLOB) WHERE type = 'ledger.redacted'")
     code, out, _ = kept("replay", "--to", str(seq), "--json")
     assert (code, json.loads(out)["first_wrong"]["seq"]) == (3, seq)
+
+
+def test_an_artifact_that_is_redacted_while_it_is_verified_is_no_false_alarm(cli):
+    from ledger.access import open_ledger
+    from ledger.event import ZERO_HASH
+    from ledger.verify import Walk
+
+    cli.write("big", "word " * 150_000)
+    cli.ok("append", "--stream", "x-notes/1", "--type", "x.note", "--content", "@big")
+    ledger = open_ledger(cli.ledger)
+    before = ledger.store.reader().event(2)
+    cli.ok("redact", "2", "--reason", "r")
+    walk = Walk(ledger.store, 1, ZERO_HASH)
+    walk._content(2, before.content_digest, before.salt, None)  # as a snapshot from before still has it
+    assert walk.erased == {2}
+    walk.check_erasures()
+    ledger.close()
+
+
+def test_an_artifact_that_is_gone_without_a_redaction_is_found(cli):
+    cli.write("big", "word " * 150_000)
+    cli.ok("append", "--stream", "x-notes/1", "--type", "x.note", "--content", "@big")
+    shutil.rmtree(os.path.join(cli.ledger, "artifacts"))
+    assert verdict(cli) == (3, "content-mismatch")
