@@ -27,7 +27,7 @@ import sqlite_utils
 from sqlite_utils.db import Database
 
 from ledger.errors import Tampered, Unavailable
-from projections.engine import load
+from projections.engine import aggregate_of, load
 from projections.registry import AGGREGATES, TYPES, aggregate, kind_of
 
 TYPE_CHECKING = False
@@ -163,7 +163,7 @@ class Catchup:
     def _states(self) -> None:
         reader = self._ledger.store.reader()
         for stream in sorted(self._touched):
-            module = aggregate(kind_of(stream))
+            module = aggregate_of(stream)
             tables = getattr(module, "VIEWS", {})
             if not tables:
                 continue
