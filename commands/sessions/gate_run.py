@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 
+from commands.eventlines import printable
 from commands.sessions.adapt import REQUEST_CHANGES, adapt
 from commands.sessions.config_guard import CONFIG_PATH, ConfigGuard
 from commands.sessions.program import NotFound, run_program
@@ -157,7 +158,8 @@ def _issue(place: str, title: str, body: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " | ".join(line.strip() for line in text.splitlines() if line.strip())[:DETAIL_LIMIT]
+    flat = " | ".join(line.strip() for line in text.splitlines() if line.strip())[:DETAIL_LIMIT]
+    return printable(flat)
 
 
 def read_focus(path: str) -> bytes:
