@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 KIND = "session"
-FOLD = "session/1"
+FOLD = "session/2"
 EVENTS = e.EVENTS
 approval_statement = e.approval_statement
 
@@ -80,13 +80,17 @@ class Lock(Struct, omit_defaults=True):
 
 
 class Review(Struct, omit_defaults=True):
-    """The last valid review of an ordinary round."""
+    """The last valid review of an ordinary round. `standing`: each CRITICAL's digest -> its rounds in a row."""
 
     verdict: str = ""
     fingerprint: str = ""
     round: int = 0
-    criticals: list[str] = []
-    repeats: int = 0
+    standing: dict[str, int] = {}
+
+    @property
+    def repeats(self) -> int:
+        """For how many rounds in a row one same CRITICAL stood."""
+        return max(self.standing.values(), default=0)
 
 
 class Done(Struct, omit_defaults=True):
@@ -250,7 +254,7 @@ def _clear(state: State) -> None:
     state.gate_round, state.gate_verdict, state.gate_seq = 0, "", 0
     state.steps, state.discards, state.running, state.planned = [], 0, "", ""
     state.pending = state.pending_diff = state.scan = ""
-    state.review = Review(criticals=state.review.criticals, repeats=state.review.repeats)
+    state.review = Review(standing=state.review.standing)
 
 
 def _round_started(state: State, data: e.RoundStarted, fact: Fact) -> None:
@@ -274,9 +278,8 @@ def _round_reviewed(state: State, data: e.RoundReviewed, fact: Fact) -> None:
     if state.kind == "carry":
         state.carry_verdict = data.verdict
         return
-    again = bool(set(data.criticals) & set(state.review.criticals))
-    repeats = state.review.repeats + 1 if again else 1 if data.criticals else 0
-    state.review = Review(data.verdict, data.fingerprint, data.round, data.criticals, repeats)
+    standing = {critical: state.review.standing.get(critical, 0) + 1 for critical in data.criticals}
+    state.review = Review(data.verdict, data.fingerprint, data.round, standing)
 
 
 def _round_rejected(state: State, data: e.RoundRejected, _fact: Fact) -> None:
@@ -341,7 +344,7 @@ def _unblocked(state: State, data: e.Unblocked, _fact: Fact) -> None:
     if data.answered_by in ("flag", "person"):
         # The user looked at it: a failed round may be run again, and the limits count anew.
         state.exec_rounds, state.step_writes = 0, {}
-        state.review.repeats = 0
+        state.review.standing = {}
         if state.phase == "failed":
             state.phase = ""
 

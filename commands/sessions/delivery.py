@@ -7,11 +7,12 @@ stays out of it; no hook runs.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 
 from commands.git import Git, GitFailed, c_quote, unquote_path
 from commands.sessions.progress import next_action
-from commands.sessions.rounds import Capped
+from commands.sessions.rounds import Capped, stuck_summary
 from commands.sessions.tree import DELETED, UNBORN, hash_work_tree
 from commands.sessions.view import content_of, stream_events
 from commands.sessions.writer import digest, entries_content, tree_struct
@@ -42,6 +43,7 @@ def deliver(writer: Writer) -> str:
         if missing is not None:
             why = "the tree is not the one that this stage was minted for"
             writer.tell("delivery.blocked", e.Blocked(writer.fence, missing, why))
+            sys.stderr.write(stuck_summary(writer, missing, why, ""))
             raise Capped(missing, why)
         if writer.config.auto_commit:
             commit(writer, state, tree)

@@ -280,7 +280,7 @@ def stuck_summary(writer: Writer, stage: str, why: str, findings: str) -> str:
     """What a person reads when a session is stuck: where, why, what is left, what stands."""
     state = writer.state()
     lines = [f"stuck: session {writer.uuid} at {stage}, round {state.round}", f"  why: {why}"]
-    lines.append(f"  stages that stand: {', '.join(state.stages) or 'none'}")
+    lines.append(f"  stages minted: {', '.join(state.stages) or 'none'}")
     if findings:
         lines += ["  left:", *(f"    {line}" for line in findings.split("\n"))]
     return "\n".join(lines) + "\n"

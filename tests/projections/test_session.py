@@ -304,6 +304,14 @@ def test_the_same_critical_is_counted_in_a_row():
     assert fold(log).review.repeats == 1
 
 
+def test_other_criticals_that_overlap_from_round_to_round_are_not_the_same_one():
+    log = opening()
+    for number, found in ((1, "ab"), (2, "bc"), (3, "cd")):
+        now, then = "abcd"[number - 1], "abcd"[number]
+        log += [started(number, now), executed(number, then), reviewed(number, then, *found)]
+    assert fold(log).review.repeats == 2
+
+
 def test_an_accepted_drift_clears_everything_and_counts_anew():
     log = [
         *to_docs(),

@@ -277,6 +277,7 @@ def test_the_round_limit_blocks_delivery_and_continue_lifts_it(house):
     done = house.run(*PLAN, "--handsfree")
     assert done.returncode == 4
     assert b"stuck at exec" in done.stderr
+    assert f"stuck: session {house.uuid()} at exec".encode() in done.stderr
     (session,) = house.sessions()
     assert (session["delivery_blocked_by"], session["round"]) == ("exec", 2)
     assert "- delivery_blocked_by: exec" in house.view()
@@ -337,6 +338,7 @@ def test_an_edit_after_security_blocks_delivery(house):
     done = house("session", "deliver", "--owner", token)
     assert done.returncode == 4
     assert b"stuck at exec" in done.stderr
+    assert f"stuck: session {house.uuid()} at exec".encode() in done.stderr
     (session,) = house.sessions()
     assert (session["delivery_blocked_by"], session["delivered"], session["locked_by"]) == (
         "exec",
