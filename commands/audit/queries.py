@@ -113,17 +113,20 @@ NAMED: dict[str, Query] = {
     "late-work": Query(
         "work done after what allowed it had expired: hand-offs and results of a plan, uses of a receipt, dispatches",
         """
-        SELECT w.seq, w.recorded_at, w.type, w.stream, w.actor, g.seq AS allowed_by, g.type AS allowed_type,
-            json_extract(g.data, '$.expires_at') AS expired_at,
-            round((julianday(w.recorded_at) - julianday(json_extract(g.data, '$.expires_at'))) * 86400, 3) AS seconds_late
-        FROM (SELECT *, max(CASE WHEN type IN ('plan.approved', 'receipt.issued', 'dispatch.approved') THEN seq END)
-                OVER (PARTITION BY stream ORDER BY seq) AS allowed
-            FROM events WHERE type IN ('plan.approved', 'receipt.issued', 'dispatch.approved', 'marker.claimed',
-                'item.handed_off', 'result.recorded', 'receipt.consumed', 'dispatch.attempted')) w
-        JOIN events g ON g.seq = w.allowed AND g.seq < w.seq
-        WHERE julianday(w.recorded_at) > julianday(json_extract(g.data, '$.expires_at'))
-            AND w.type NOT IN ('plan.approved', 'receipt.issued', 'dispatch.approved')
-        ORDER BY w.seq
+        SELECT seq, recorded_at, type, stream, actor, allowed_by, allowed_type, expired_at,
+            round((julianday(recorded_at) - julianday(expired_at)) * 86400, 3) AS seconds_late
+        FROM (SELECT w.seq, w.recorded_at, w.type, w.stream, w.actor, g.seq AS allowed_by, g.type AS allowed_type,
+                CASE WHEN g.type <> 'plan.proposed' THEN json_extract(g.data, '$.expires_at')
+                    WHEN json_valid(g.content) THEN json_extract(g.content, '$.expires_at') END AS expired_at
+            FROM (SELECT *,
+                    max(CASE WHEN type IN ('plan.approved', 'receipt.issued', 'dispatch.approved') THEN seq END)
+                        OVER (PARTITION BY stream ORDER BY seq) AS allowed,
+                    max(CASE WHEN type = 'plan.proposed' THEN seq END) OVER (PARTITION BY stream ORDER BY seq) AS planned
+                FROM events WHERE type IN ('plan.proposed', 'plan.approved', 'receipt.issued', 'dispatch.approved',
+                    'marker.claimed', 'item.handed_off', 'result.recorded', 'receipt.consumed', 'dispatch.attempted')) w
+            JOIN events g ON g.seq IN (w.allowed, w.planned) AND g.seq < w.seq
+            WHERE w.type NOT IN ('plan.proposed', 'plan.approved', 'receipt.issued', 'dispatch.approved'))
+        WHERE julianday(recorded_at) > julianday(expired_at) ORDER BY seq, allowed_by
         """,
         example="gatebook query late-work",
     ),

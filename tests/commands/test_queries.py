@@ -23,7 +23,7 @@ class Log:
         self.db.execute(
             "CREATE TABLE events (seq INTEGER PRIMARY KEY, stream TEXT, kind TEXT, version INTEGER, type TEXT, v INTEGER, "
             "recorded_at TEXT, clock_us INTEGER, clock_behind INTEGER, actor TEXT, via TEXT, correlation TEXT, causation INTEGER, data TEXT, "
-            "redacted INTEGER, has_content INTEGER, hash TEXT)"
+            "content TEXT, redacted INTEGER, hash TEXT)"
         )
         self.seq = 0
         self.versions: dict[str, int] = {}
@@ -59,8 +59,8 @@ class Log:
             correlation,
             None,
             json.dumps(data or {}, separators=(",", ":")),
+            content,
             0,
-            content is not None,
             "",
         )
         self.db.execute(f"INSERT INTO events VALUES ({','.join('?' * 17)})", row)
@@ -221,6 +221,19 @@ def test_work_after_expiry_says_how_late(told):
     used = told.record("receipt/r-4", "receipt.consumed", {}, at="2026-11-30T09:30:02.500000Z")
     (row,) = told.ask("late-work")
     assert (row["seq"], row["allowed_type"], row["seconds_late"]) == (used, "receipt.issued", 2.5)
+
+
+def test_work_under_a_plan_that_had_expired_is_late_though_its_approval_names_no_expiry(told):
+    plan = '{"expires_at": "2026-11-30T02:30:00-07:00"}'
+    proposed = told.record("run/7-2026-11-30", "plan.proposed", {}, plan)
+    told.record("run/7-2026-11-30", "plan.approved", {})
+    told.record("run/7-2026-11-30", "item.handed_off", {}, at="2026-11-30T09:29:59.000000Z")
+    late = told.record("run/7-2026-11-30", "result.recorded", {}, at="2026-11-30T09:30:01.000000Z")
+    told.record("run/8-2026-11-30", "plan.proposed", {}, "no JSON")
+    told.record("run/8-2026-11-30", "item.handed_off", {}, at="2026-11-30T09:40:00.000000Z")
+    (row,) = told.ask("late-work")
+    assert (row["seq"], row["allowed_by"], row["allowed_type"]) == (late, proposed, "plan.proposed")
+    assert (row["expired_at"], row["seconds_late"]) == ("2026-11-30T02:30:00-07:00", 1.0)
 
 
 def test_clock_anomalies_are_set_back_clocks_long_rests_and_given_times(told):
