@@ -194,7 +194,8 @@ def check_signature(policy: Policy, principal: str, signed: bytes, signature: st
     key, namespace, present = read_signature(signature)
     signer = signer_of(policy, principal, key)
     if signer is None:
-        raise Refused(f"the signature's key is not one listed for {principal!r}; listed are {_names(policy)}")
+        whose = f" for {principal!r}" if principal else ""
+        raise Refused(f"the signature's key is not listed{whose}; listed are {_names(policy)}")
     if namespace != NAMESPACE:
         raise Refused(f"the signature is for the namespace {namespace!r}, not {NAMESPACE!r}")
     if policy.presence and not present:
