@@ -72,7 +72,9 @@ def run_gate(focus: bytes, command: str, *, root: str, timeout: float = DEFAULT_
     try:
         result = _judge(run_program(argv, data=focus, timeout=timeout, cwd=root))
     except NotFound as error:
-        result = GateResult("SKIP", reason="plugin-root-unresolved", detail=str(error))
+        there = not isinstance(error.__cause__, FileNotFoundError | NotADirectoryError)
+        reason = "runtime-error" if there else "plugin-root-unresolved"
+        result = GateResult("SKIP", reason=reason, detail=str(error))
     finally:
         trouble = guard.settle()  # also on a signal's exception: the group is dead by now
     return _with_cleanup_issue(result, trouble) if trouble else result

@@ -89,7 +89,7 @@ def check_report(role: str, text: str, delta: Iterable[str] = ()) -> Judgement:
 
 _VERDICT_TITLE = re.compile(r"VERDICT\b(.*)$", re.IGNORECASE)
 _VERDICTS = {f"### VERDICT: {word}": word for word in (APPROVE, REQUEST_CHANGES)}
-_LABELLED = re.compile(r"\s*[-*+]\s+\[([^\]]*)\](.*)$")
+_LABELLED = re.compile(r"\s*[-*+]\s+\[([^\]]*)\](?!\()(.*)$")
 _ISSUE = re.compile(r"- \[(CRITICAL|MINOR)\] (.*\S.*)$")
 _SEVERITIES = ("CRITICAL", "MINOR")
 
@@ -117,20 +117,18 @@ def check_reviewer(text: str) -> Judgement:
             return Judgement("malformed", f"the section `### {title[:80]}` stands twice")
     if "Strengths" not in titles:
         return Judgement("missing-strengths", "no section `### Strengths`")
-    return _check_issues(_VERDICTS[verdict_lines[0]], parts)
+    return _check_issues(_VERDICTS[verdict_lines[0]], text, parts)
 
 
-def _check_issues(verdict: str, parts: list[Section]) -> Judgement:
+def _check_issues(verdict: str, text: str, parts: list[Section]) -> Judgement:
     section = next((part for part in parts if part.title == "Issues"), None)
     labelled = [m for line in (section.plain() if section else ()) if (m := _LABELLED.match(line))]
     for label in (match[1] for match in labelled):
         if label not in _SEVERITIES:
             return Judgement("bad-severity", f"[{label[:40]}] is neither [CRITICAL] nor [MINOR]")
-    for part in parts:
-        if part is not section and any(_ISSUE.match(line) for line in part.plain()):
-            return Judgement(
-                "malformed-issues", f"an issue stands under `### {part.title[:80]}`, not `### Issues`"
-            )
+    everywhere = [line for line, fenced in lines_outside_fences(text) if not fenced and _ISSUE.match(line)]
+    if len(everywhere) > sum(_ISSUE.match(line) is not None for line in (section.plain() if section else ())):
+        return Judgement("malformed-issues", "an issue stands outside of `### Issues`")
     issues: list[Issue] = []
     if section is not None:
         fault = _read_issues(section, issues)

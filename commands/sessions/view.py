@@ -197,6 +197,8 @@ _PHASES = {
     "security.scanned": "security preflight",
     "delivery.completed": "delivered",
     "session.opened": "execution",
+    "stages.cleared": "execution",
+    "drift.accepted": "execution",
 }
 
 

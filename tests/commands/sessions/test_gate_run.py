@@ -87,6 +87,10 @@ def test_a_missing_producer_and_a_missing_schema_are_skips_with_a_detail(tmp_pat
     assert result.banner.startswith(
         "adversarial-gate: SKIP reason=plugin-root-unresolved detail=no-such-producer"
     )
+    (tmp_path / "plain").write_text("no program\n")
+    assert run(str(tmp_path / "plain"), tmp_path).banner.startswith(
+        "adversarial-gate: SKIP reason=runtime-error"
+    )
     for command in ("sh --output-schema gone.json", "sh --output-schema=gone.json"):
         assert run(command, tmp_path).banner == (
             "adversarial-gate: SKIP reason=cache-schema-unresolved detail=gone.json"

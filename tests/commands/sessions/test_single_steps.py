@@ -170,6 +170,7 @@ def test_a_polish_write_clears_all_stages_and_is_bounded(house):
     house.write("src/a.py", "x = 1 + 1\n")
     state = steps("polish", "step", "simplify", report=CLEAN)
     assert (state["outcome"], state["completed_stages"], state["next"]) == ("written", [], "round")
+    assert "## Current Phase\n\nexecution\n" in house.view()
     steps("round", "start")
     steps("round", "executed", report=executor_says())
     steps("round", "reviewed", report=APPROVAL)
