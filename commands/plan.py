@@ -93,12 +93,14 @@ def _is_held(run: Run) -> bool:
 def record(args: Args, context: Context) -> int:
     """`plan record`: the plan of the run's folder becomes the current plan in the log."""
     from commands.plan_runs.approving import record_plan, refuse_held
-    from commands.plan_runs.run_ledger import Run, completed, read_documents
+    from commands.plan_runs.run_ledger import Run, agreement, completed, read_documents
 
     run = Run(context, args.run_dir, now=args.now)
     documents = completed(run, read_documents(run.folder))
     world = run.look()
-    refuse_held(run, world, run.state(world))
+    state = run.state(world)
+    if agreement(state, documents.digest) != "current":
+        refuse_held(run, world, state)
     seq, is_new = record_plan(run, documents)
     emit(
         {

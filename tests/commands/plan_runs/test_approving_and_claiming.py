@@ -178,6 +178,13 @@ def test_another_session_is_told_who_holds_the_run_and_touches_nothing(house):
     assert house.types().count("admission.refused") == 1
 
 
+def test_the_plan_of_a_held_run_is_recorded_already_and_another_one_waits(house):
+    house.ready()
+    assert house.ok("plan", "record")["recorded"] is False
+    house.plan(house.run, 4)
+    assert "s1 holds the run" in house.refused(5, "plan", "record")
+
+
 def test_an_approval_belongs_to_its_session_plan_and_turn(house):
     assert "undecided" in house.refused(4, "run", "claim")
     house.ok("plan", "approve", "--text", "skip")
