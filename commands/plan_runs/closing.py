@@ -99,12 +99,26 @@ def report(run: Run, skills: SkillFolder) -> dict[str, Any]:
 
 
 def report_if_due(run: Run, skills: SkillFolder | None = None) -> None:
-    """REPORT.md, written by the step that brought the last result; nothing while one is missing or when it was written since."""
-    state = run.state(run.look())
-    if not state.missing() and _is_report_due(state):
-        from commands.plan_runs.skills import SkillFolder
+    """REPORT.md, written by the step that brought the last result; nothing while one is missing or when it lies there as recorded.
 
-        report(run, skills or SkillFolder(None))
+    A crash between the event and the file: the same step writes it, as the file is not the recorded one.
+    """
+    state = run.state(run.look())
+    if state.missing() or not (_is_report_due(state) or _report_differs(run, state)):
+        return
+    from commands.plan_runs.skills import SkillFolder
+
+    report(run, skills or SkillFolder(None))
+
+
+def _report_differs(run: Run, state: State) -> bool:
+    from blake3 import blake3
+
+    try:
+        raw = read_file(run.folder.path, REPORT, limit=8 << 20)
+    except (Invalid, Refused):
+        return True
+    return bool(blake3(raw).hexdigest() != state.report)
 
 
 def _is_report_due(state: State) -> bool:
@@ -168,7 +182,7 @@ def finalize(run: Run) -> dict[str, Any]:
     if left is not None:
         return left
     accept_open(run, missing_is="waiting")
-    if _needs_report(run):
+    if _is_report_due(run.state(run.look())) and _may_write_report(run):
         report_if_due(run)
     statuses: dict[str, int] = {}
     digest = ""
@@ -199,7 +213,7 @@ def finalize(run: Run) -> dict[str, Any]:
     return {"finalized": True, "plan_digest": digest, "statuses": dict(statuses), "seq": done.events[0].seq}
 
 
-def _needs_report(run: Run) -> bool:
+def _may_write_report(run: Run) -> bool:
     """Whether there is no REPORT.md, or one that begins as it must and may be written anew; any other is kept and refused."""
     try:
         raw = read_file(run.folder.path, REPORT, limit=8 << 20)

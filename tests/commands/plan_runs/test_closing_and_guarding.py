@@ -56,6 +56,18 @@ def test_the_step_that_brings_the_last_result_writes_the_report(house, step):
     assert (house.run / "REPORT.md").read_text().startswith("✅")
 
 
+def test_a_report_that_a_crash_kept_from_its_file_is_written_by_the_same_command(house):
+    finished(house)
+    report = (house.run / "REPORT.md").read_bytes()
+    for left in (None, b"older"):
+        if left is None:
+            (house.run / "REPORT.md").unlink()
+        else:
+            (house.run / "REPORT.md").write_bytes(left)
+        house.ok("run", "execute", "--handoff", house.script())
+        assert (house.run / "REPORT.md").read_bytes() == report
+
+
 def test_a_report_of_somebody_else_without_the_urgent_block_is_kept_and_refused(house):
     house.ready("1")
     house.ok("run", "next")
