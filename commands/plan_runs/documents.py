@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 DEPTH_LIMIT = 64
 
 
+class _TwoReadingsError(ValueError):
+    """What JSON readers in the field disagree about."""
+
+
 def parse_document(raw: bytes, where: str) -> Any:
     """The JSON value in `raw`; `Invalid`, beginning with `where`, for anything that two readers could read differently."""
     try:
@@ -27,8 +31,10 @@ def parse_document(raw: bytes, where: str) -> Any:
         ) from None
     except RecursionError:
         raise Invalid(f"{where}: is nested more than {DEPTH_LIMIT} levels deep") from None
-    except ValueError as error:
+    except _TwoReadingsError as error:
         raise Invalid(f"{where}: {error}") from None
+    except ValueError:
+        raise Invalid(f"{where}: holds a number of thousands of digits") from None
     _check_depth(value, where)
     try:
         # \ud800 escapes decode to lone surrogates, which no UTF-8 can carry.
@@ -44,13 +50,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise ValueError(f"holds the key {key!r} twice")
+                raise _TwoReadingsError(f"holds the key {key!r} twice")
             seen.add(key)
     return found
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"holds {name}, which is not JSON")
+    raise _TwoReadingsError(f"holds {name}, which is not JSON")
 
 
 def _check_depth(value: Any, where: str) -> None:

@@ -27,7 +27,7 @@ def validate_plan(plan: Any, *, now: int | None = None, require_current: bool = 
     `require_current` also wants `now` (us since 1970; the clock when not given) before `expires_at`.
     """
     if not isinstance(plan, dict):
-        raise StalePlanError(f"plan: is a {_kind(plan)}, not an object")
+        raise StalePlanError(f"plan: is {_kind(plan)}, not an object")
     generated = _moment(plan, "generated_at")
     expires = _moment(plan, "expires_at")
     if expires <= generated:
@@ -36,7 +36,7 @@ def validate_plan(plan: Any, *, now: int | None = None, require_current: bool = 
         )
     items = plan.get("items")
     if not isinstance(items, list):
-        raise StalePlanError(f"plan: items is a {_kind(items)}, not a list")
+        raise StalePlanError(f"plan: items is {_kind(items)}, not a list")
     for place, item in enumerate(items, 1):
         _validate_item(item, place)
     if require_current:
@@ -53,7 +53,7 @@ def _moment(plan: dict[str, Any], field: str) -> int:
 
 def _validate_item(item: Any, place: int) -> None:
     if not isinstance(item, dict):
-        raise StalePlanError(f"plan item {place}: is a {_kind(item)}, not an object")
+        raise StalePlanError(f"plan item {place}: is {_kind(item)}, not an object")
     index = item.get("index")
     if not isinstance(index, int) or isinstance(index, bool):
         raise StalePlanError(f"plan item {place}: index is {index!r}, not an integer; expected {place}")
@@ -120,13 +120,13 @@ def validate_plan_assignments(
 
 def _snapshot_by_identity(assignments: Any, run_dir: str | None) -> dict[tuple[str, str], dict[str, Any]]:
     if not isinstance(assignments, list):
-        raise StalePlanError(f"snapshot: is a {_kind(assignments)}, not a list")
+        raise StalePlanError(f"snapshot: is {_kind(assignments)}, not a list")
     found: dict[tuple[str, str], dict[str, Any]] = {}
     keys: dict[str, tuple[str, str]] = {}
     for place, assignment in enumerate(assignments, 1):
         where = f"snapshot item {place}"
         if not isinstance(assignment, dict):
-            raise StalePlanError(f"{where}: is a {_kind(assignment)}, not an object")
+            raise StalePlanError(f"{where}: is {_kind(assignment)}, not an object")
         identity = _identity(assignment, where)
         if identity in found:
             raise StalePlanError(f"{where}: course_id, assignment_id {_pair(identity)} stand there twice")
@@ -199,8 +199,8 @@ def _pair(identity: tuple[str, str]) -> str:
 
 
 def _kind(value: Any) -> str:
-    return {dict: "object", list: "list", str: "text", bool: "boolean", type(None): "null"}.get(
-        type(value), "number"
+    return {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "null"}.get(
+        type(value), "a number"
     )
 
 
