@@ -18,7 +18,7 @@ from commands.sessions.session_file import (
     parse_session,
 )
 from commands.sessions.tree import commits_between, dirty_map, top_level
-from commands.sessions.view import foreign_change, read_view, write_view
+from commands.sessions.view import read_view, refuse_foreign_change, write_view
 from commands.sessions.writer import Writer, check_uuid, digest, entries_content, pinned, tree_struct
 from ledger.errors import Conflict, Invalid, Refused
 from projections import session_events as e
@@ -117,12 +117,7 @@ def _open_or_resume(writer: Writer, request: Request) -> None:
             )
         _import(writer, request, on_disk)
     else:
-        changed = foreign_change(writer.ledger, writer.root, writer.uuid)
-        if changed:
-            raise Refused(
-                f"the session file's section {changed!r} is not what the log says; "
-                f"`gatebook doctor --adopt .review-loop/sessions/{writer.uuid}.md` imports it"
-            )
+        refuse_foreign_change(writer.ledger, writer.root, writer.uuid)
     _resume(writer, request)
 
 

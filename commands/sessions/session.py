@@ -90,9 +90,11 @@ def _deliver(args: Args, context: Context) -> int:
     from commands.sessions.delivery import deliver
     from commands.sessions.progress import stops_here
     from commands.sessions.rounds import Capped
+    from commands.sessions.view import refuse_foreign_change
     from commands.sessions.writer import attach
 
     writer = attach(context, args.owner)
+    refuse_foreign_change(writer.ledger, writer.root, writer.uuid)
     state = writer.state()
     if state.lock is not None and stops_here(state, state.lock.stop_after):
         raise Refused(

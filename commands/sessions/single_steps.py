@@ -15,18 +15,34 @@ _REPORT = Flag("--report", "F", "the report, or - for stdin", required=True)
 
 
 def _attach(args: Args, context: Context) -> Writer:
-    """The token's writer, unless the session's stop point is reached."""
+    """The token's writer, unless the session's stop point is reached, or its file was changed since the last step."""
     from commands.sessions.advance import advance
     from commands.sessions.progress import stops_here
+    from commands.sessions.view import refuse_foreign_change
     from commands.sessions.writer import attach
 
     writer = attach(context, args.owner)
+    if context.via in ("polish step", "docs step"):
+        _refuse_what_the_step_did(writer)
+    refuse_foreign_change(writer.ledger, writer.root, writer.uuid)
     state = advance(writer)
     if state.lock is not None and stops_here(state, state.lock.stop_after):
         raise Refused(
             f"--stop-after {state.lock.stop_after} is reached: `gatebook session end --owner TOKEN`, then start again to go on"
         )
     return writer
+
+
+def _refuse_what_the_step_did(writer: Writer) -> None:
+    """A step's agent that changed the session file counts for nothing, as in a round; the file is written again."""
+    from commands.sessions.view import foreign_change, write_view
+
+    changed = foreign_change(writer.ledger, writer.root, writer.uuid)
+    if changed:
+        write_view(writer.ledger, writer.root, writer.uuid)
+        raise Refused(
+            f"the step changed the session file ({changed}); it was written again, do the step again"
+        )
 
 
 def _capped(writer: Writer, error: Exception) -> None:

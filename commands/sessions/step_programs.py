@@ -9,7 +9,7 @@ from commands.sessions.gate_pass import changed_paths
 from commands.sessions.gate_run import split_command
 from commands.sessions.program import NotFound, run_program
 from commands.sessions.rounds import live_line
-from commands.sessions.view import session_path, stream_events
+from commands.sessions.view import session_path, stream_events, write_view
 from commands.sessions.writer import digest, entries_content, tree_struct
 from ledger.errors import MissingExecutor, Refused
 from projections import session_events as e
@@ -58,6 +58,7 @@ def run_step(writer: Writer, stage: str, step: str, timeout: float) -> None:
     before = session_files(writer)
     found = StepReport(call_agent(writer, command, step, _step_prompt(writer, stage, step), timeout))
     if touched(before, session_files(writer)):
+        write_view(writer.ledger, writer.root, writer.uuid)
         raise Refused(f"{step} changed the session's own files; it counts for nothing")
     if step == "simplify" and _broke_build(writer, state, found):
         return

@@ -94,6 +94,16 @@ def foreign_change(ledger: Ledger, root: str, uuid: str) -> str | None:
     return different
 
 
+def refuse_foreign_change(ledger: Ledger, root: str, uuid: str) -> None:
+    """Raise Refused when somebody else changed one of our sections; it stays as it is (DESIGN, Views)."""
+    changed = foreign_change(ledger, root, uuid)
+    if changed:
+        raise Refused(
+            f"the session file's section {changed!r} is not what the log says; end the session's lock if you hold it, "
+            f"then `gatebook doctor --adopt .review-loop/sessions/{uuid}.md` imports it"
+        )
+
+
 def render(ledger: Ledger, events: Sequence[Event], on_disk: bytes | None) -> bytes | None:
     """The file's bytes after these events; None while the session is not opened."""
     document = _document(ledger, events)

@@ -370,3 +370,18 @@ def test_replay_finds_the_sessions_log_lawful(house):
         state = session.evolve(state, fact)
     assert state.delivered
     store.close()
+
+
+def test_our_sections_changed_between_steps_are_refused_not_overwritten(house):
+    steps = Steps(house)
+    file = house.root / ".review-loop/sessions" / f"{house.uuid()}.md"
+    whole = file.read_text()
+    file.write_text(whole.replace("Implementation matches", "Whatever matches"))
+    assert "Acceptance Criteria" in steps("round", "start", code=4)
+    assert "Whatever matches" in file.read_text()
+    file.write_text(whole)
+    steps.until("polish static-analysis")
+    file.write_text(file.read_text().replace("Implementation matches", "Whatever matches"))
+    assert "written again" in steps("polish", "step", "static-analysis", report=CLEAN, code=4)
+    assert "Whatever matches" not in file.read_text()
+    assert steps("polish", "step", "static-analysis", report=CLEAN)["outcome"] == "clean"
