@@ -20,7 +20,7 @@ Judge correctness and the plan's intent strictly. The plan's wording was not rev
 [MINOR], unless it changes what a user sees or breaks an acceptance criterion: then it is [CRITICAL].
 
 {USER_SUPPLIED_MARK}""",
-    REVIEW_ONLY: """Review the code as it is. The section `## Approved Plan` of the session file holds a fixed placeholder,
+    REVIEW_ONLY: """Review the code as it is. The section `## Approved Plan` of the session file holds a fixed sentinel,
 not a plan: do not compare the code with it. The scope is what `## Review Target` says and `## Files Changed` lists.
 Judge correctness, edge cases, security and tests.""",
 }
@@ -59,19 +59,22 @@ None
 what to look at (a round without changes calls itself a no-op here)"""
 
 
-def executor_prompt(path: str, *, number: int, feedback: str, correction: str = "") -> str:
-    """The executor's prompt. `path` is the session file's; `feedback` the findings to repair; `correction` the broken rule."""
+def executor_prompt(path: str, *, source: str, number: int, feedback: str) -> str:
+    """The executor's prompt. `path` is the session file's; `feedback` the findings to repair; a review-only one has no plan."""
+    task = "Implement the approved plan in this work tree."
+    if source == REVIEW_ONLY:
+        task = (
+            "Resolve the findings below in this work tree."
+            if feedback
+            else "No finding is open: change nothing."
+        )
     parts = [
         f"You are the executor of a review session, round {number}.",
         f"Read the session file first: {path}\nDo not change that file or anything else in its directory.",
-        "Implement the approved plan in this work tree. Do not commit.",
+        f"{task} Do not commit.",
     ]
     if feedback:
         parts.append(f"## Findings to resolve\n{feedback}")
-    if correction:
-        parts.append(
-            f"## Your last report was not valid\n{correction}\nCorrect the work or the report; answer again whole."
-        )
     return "\n\n".join([*parts, _EXECUTOR_FORM]) + "\n"
 
 
@@ -83,7 +86,6 @@ def reviewer_prompt(
     config: Config,
     previous: str = "",
     scope: str = "",
-    correction: str = "",
 ) -> str:
     """The reviewer's prompt with the one block of the active plan source. `scope` narrows it to a diff (fast replay)."""
     parts = [
@@ -101,6 +103,4 @@ def reviewer_prompt(
         parts.append(
             f"## Findings of earlier rounds\nCheck in the code itself that each is resolved:\n{previous}"
         )
-    if correction:
-        parts.append(f"## Your last report was not valid\n{correction}\nAnswer again whole.")
     return "\n\n".join([*parts, _REVIEWER_FORM]) + "\n"

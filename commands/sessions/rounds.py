@@ -55,7 +55,7 @@ def start_round(writer: Writer, *, kind: str = "exec", scope: str = "") -> dict[
     executor = kind == "exec" and not first_review_only
     path = session_path(writer.root, writer.uuid)
     prompts = {
-        "executor": executor_prompt(path, number=number, feedback=findings_text(writer, state)) if executor else "",
+        "executor": executor_prompt(path, source=state.plan_source, number=number, feedback=findings_text(writer, state)) if executor else "",
         "reviewer": reviewer_prompt(
             path, source=state.plan_source, number=number, config=writer.config,
             previous="" if scope else findings_text(writer, state), scope=scope,

@@ -113,6 +113,9 @@ def test_review_only_has_no_executor_in_its_first_round(house):
     assert "Review-only pass over current working tree." in view
     assert "- `src/a.py`" in view
     assert "plan conformance" not in house.prompts("reviewer")[0]
+    (prompt,) = house.prompts("executor")
+    assert "Resolve the findings below" in prompt
+    assert "approved plan" not in prompt
 
 
 def test_review_only_approved_at_once_never_runs_the_executor(house):
