@@ -292,7 +292,6 @@ def _plan(tour: Tour) -> None:
     tour.gatebook("run", "claim", "--run-dir", run, "--session", "someone-else", code=4, show=1)
     tour.gatebook("run", "prepare-results", "--run-dir", run, show=1)
     tour.gatebook("run", "execute", "--run-dir", run, "--handoff", handoff, "--skills", skills, show=2)
-    tour.gatebook("run", "report", "--run-dir", run, show=1)
     tour.gatebook("run", "deliver", "--run-dir", run, show=1)
     tour.gatebook("run", "finalize", "--run-dir", run, show=1)
     tour.note("REPORT.md begins:")
