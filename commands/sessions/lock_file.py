@@ -70,7 +70,7 @@ def read_lock(root: str, uuid: str) -> LockFile | None:
 
 
 def _fields(text: str) -> dict[str, str]:
-    """JSON, or `key: value` / `key=value` lines, as other tools write it."""
+    """JSON, `key: value` / `key=value` lines in any case, or a bare pid, as other tools write it."""
     if text.lstrip().startswith("{"):
         import json
 
@@ -78,14 +78,16 @@ def _fields(text: str) -> dict[str, str]:
             value = json.loads(text)
         except ValueError:
             return {}
-        return {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else {}
+        return {str(k).lower(): str(v) for k, v in value.items()} if isinstance(value, dict) else {}
+    if text.strip().isdigit():
+        return {"pid": text.strip()}
     found = {}
     for line in text.splitlines():
         bare = line.strip().removeprefix("-").strip()
         for sign in (":", "="):
             key, there, value = bare.partition(sign)
             if there and key.strip().replace("_", "a").isalpha():
-                found[key.strip()] = value.strip().strip('"')
+                found[key.strip().lower()] = value.strip().strip('"')
                 break
     return found
 

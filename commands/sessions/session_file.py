@@ -40,6 +40,7 @@ _FIELDS = frozenset(
 BASELINE_FIELDS = ("base_head", "base_dirty", "last_verified_head", "last_verified_dirty", "session_commits")
 
 SENTINEL = "(none — review-only mode)\n\nScope: see `## Review Target` section below."
+_INLINE_PHASE = "## Current Phase:"  # the older tool writes the phase behind it
 TIMING_HEADER = "| step | began | seconds |\n|---|---|---|"
 
 
@@ -75,7 +76,8 @@ class SessionFile:
             place = _find(title, names)
             if place is not None:
                 if _body(kept[place][1]) != body.strip("\r\n"):
-                    kept[place] = (title, text)
+                    inline = kept[place][1].startswith(_INLINE_PHASE)
+                    kept[place] = (title, f"{_INLINE_PHASE} {body}\n\n" if inline else text)
             else:
                 place = _place_for(title, names)
                 kept.insert(place, (title, text))
@@ -89,8 +91,11 @@ class SessionFile:
 
 
 def _body(text: str) -> str:
-    """A section's text without its heading line and the blank lines around."""
-    return text.partition("\n")[2].strip("\r\n")
+    """A section's text without its heading line and the blank lines around; a phase may stand in its heading."""
+    heading, _, below = text.partition("\n")
+    if heading.startswith(_INLINE_PHASE):
+        below = f"{heading.removeprefix(_INLINE_PHASE).strip()}\n{below}"
+    return below.strip("\r\n")
 
 
 def _find(title: str, names: list[str]) -> int | None:
@@ -135,7 +140,8 @@ def parse_session(text: str) -> SessionFile:
     for i, (line, fenced) in enumerate(lines_outside_fences(text)):
         original = raw[i] + ("\n" if i < len(raw) - 1 else "")
         if not fenced and line.startswith("## ") and line[3:].strip():
-            sections.append((line[3:].strip(), [original]))
+            title = "Current Phase" if line.startswith(_INLINE_PHASE) else line[3:].strip()
+            sections.append((title, [original]))
         elif sections:
             sections[-1][1].append(original)
         else:

@@ -142,3 +142,12 @@ def test_kind_of_secret(path, kind):
 def test_the_starred_categories_always_ask():
     assert {c.name for c in CATEGORIES if c.ask} == {"cloud-credentials", "generic-secrets"}
     assert len(CATEGORIES) == 10
+
+
+def test_a_phase_in_its_heading_stays_there():
+    text = "## Context\n\nc\n\n## Current Phase: planning\n\n## Approved Plan\n\n## Session Metadata\n"
+    file = parse_session(text)
+    assert file.render() == text
+    assert file.body("Current Phase") == "planning"
+    assert file.with_bodies({"Current Phase": "planning"}).render() == text
+    assert file.with_bodies({"Current Phase": "execution"}).render() == text.replace("planning", "execution")

@@ -234,7 +234,7 @@ def test_a_lock_of_another_host_or_namespace_counts_as_alive_until_recovered(hou
 
 @pytest.mark.parametrize(
     "body", ["pid: {pid}\nstarted_at: 2026-01-01T00:00:00Z\nentry_point: plan\nstop_after: delivery\n",
-             "- pid: {pid}\n", "pid={pid}\n", '{{"pid": {pid}, "started_at": "x"}}']
+             "- pid: {pid}\n", "pid={pid}\n", "PID: {pid}\n", "{pid}\n", '{{"pid": {pid}, "started_at": "x"}}']
 )  # fmt: skip
 def test_an_older_tools_lock_is_respected_in_its_forms(house, body):
     started = house.ok("session", "start", *PLAN)
