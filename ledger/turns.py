@@ -79,10 +79,11 @@ class Turns:
         return bool(self._queue)
 
     def must_wait(self) -> bool:
-        """Whether others wait and this writer's own turn is over; then the turn is passed on."""
+        """Whether others wait and this writer has no turn; one that is over is passed on."""
         if not self._waiting() or time.monotonic() < self._ends:
             return False
-        self.pass_on()
+        if self._ends:
+            self.pass_on()
         return True
 
     def pass_on(self) -> None:
