@@ -172,5 +172,10 @@ def _recommendation(finding: dict[str, object]) -> list[str]:
 
 
 def _one_line(value: object) -> str:
-    """Text on one line: a finding must not be able to write a line, or a verdict, of its own."""
-    return " ".join(part.strip() for part in str(value).strip().splitlines() if part.strip())
+    """Text on one line: a finding must not be able to write a line, or a verdict, of its own, or steer a terminal."""
+    line = " ".join(part.strip() for part in str(value).strip().splitlines() if part.strip())
+    return line if line.isprintable() else "".join(c for c in line if c == "\t" or not _is_control(c))
+
+
+def _is_control(char: str) -> bool:
+    return char < " " or "\x7f" <= char < "\xa0"

@@ -23,8 +23,11 @@ def last_object(text: str) -> dict[str, object]:
     import re
 
     body = text.rstrip(_SPACE)
-    marks = re.compile(r'[{}\[\]"]')
-    could_be_json = re.compile(r'\{[ \t\r\n]*["}]|\[[ \t\r\n]*[]"{\[0-9tfnNI-]')
+    marks = re.compile(r'(?<!\x1b)\[|[{}\]"]')  # not the bracket of a terminal's colour
+    could_be_json = re.compile(
+        r'\{[ \t\r\n]*["}]'
+        r'|\[[ \t\r\n]*(?:[]"{\[]|(?:-?\d[\d.eE+-]*|true|false|null|NaN|-?Infinity)[ \t\r\n]*[],])'
+    )
     read = decoder()
     open_marks: list[str] = []
     verdict: dict[str, object] | None = None

@@ -216,8 +216,10 @@ def test_invalid_utf_8_is_malformed_wherever_it_stands():
         '{broken "string}\n}\n' + APPROVAL,
         "null true\n" + APPROVAL,
         "\ufeff" + APPROVAL,
+        "\x1b[32mReading\x1b[0m\n" + APPROVAL,
+        "[INFO] a line of a log [2026-12-01T00:00:00Z] [notice] [1/3]\n" * 50_000 + APPROVAL,
     ],
-    ids=range(10),
+    ids=range(12),
 )
 def test_raw_text_before_the_verdict_is_fine(text):
     assert run(text, "raw")[0] == 0
@@ -339,3 +341,8 @@ def test_crafted_nesting_ends_soon(text):
     with pytest.raises(Malformed):
         run(text, "raw")
     assert time.process_time() - began < 8
+
+
+def test_what_a_finding_says_cannot_steer_the_terminal():
+    _, text = run(verdict(summary="a\0b\x1b[31m\x9bc\td é\u00a0f"))
+    assert text.endswith("Summary: ab[31mc\td é\u00a0f\n")
