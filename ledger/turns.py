@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ledger.nats_client import Link
 
-TURN_SECONDS = 0.006  # long enough that passing it on costs little, short for 16 writers in half a second
+TURN_SECONDS = 0.012  # long enough that passing it on costs little, short for 16 writers in half a second
 SILENCE_SECONDS = 0.06
 TRIES = 3
 REPEAT_SECONDS = 0.1
