@@ -6,6 +6,7 @@ import os
 import re
 import sys
 
+from commands.eventlines import printable
 from commands.sessions.gate_run import split_command
 from commands.sessions.program import NotFound, run_program
 from commands.sessions.writer import digest
@@ -20,7 +21,7 @@ ROUND_TIMEOUT = 3600.0  # seconds for one executor, reviewer or step
 
 def report(line: str) -> None:
     """A live report line, on stderr."""
-    sys.stderr.write(f"gatebook: {line}\n")
+    sys.stderr.write(f"gatebook: {printable(line)}\n")
     sys.stderr.flush()
 
 
