@@ -10,13 +10,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from projections.session import State
 
-# The stop point that lies before each action of the driver.
-STOPS_BEFORE = {
-    "polish": "before-polish",
-    "docs": "before-docs",
-    "security": "before-security",
-    "delivery": "before-delivery",
-}
+# The driver's parts after the execution loop, and the stop point that lies before each.
+_PARTS = ("polish", "docs", "security", "delivery")
+_STOPS = ("before-polish", "before-docs", "before-security", "before-delivery")
 
 
 def next_action(state: State) -> str:
@@ -100,17 +96,8 @@ def stops_here(state: State, stop_after: str) -> bool:
             "carry",
             "clear",
         )
-    if word in ("mint", "clear", "carry", "executor", "reviewer", "blocked", "failed", "done"):
-        # `mint polish` of a skipped polish, too, comes after the point before it.
-        stage = action.partition(" ")[2]
-        return word == "mint" and not _begun(state, stage) and STOPS_BEFORE.get(stage) == stop_after
-    if word in ("polish", "docs") and _begun(state, word):
+    if stop_after not in _STOPS:
         return False
-    return STOPS_BEFORE.get(word) == stop_after
-
-
-def _begun(state: State, stage: str) -> bool:
-    if stage == "security":
-        return bool(state.scan)
-    first = {"polish": "static-analysis", "docs": "project-docs"}.get(stage)
-    return first in state.steps if first else True
+    # `mint polish` of a skipped polish, too, comes after the point before it; a point that lies behind stops at once.
+    part = action.partition(" ")[2] if word == "mint" else word
+    return part in _PARTS and _PARTS.index(part) >= _STOPS.index(stop_after)

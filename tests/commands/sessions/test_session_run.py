@@ -148,6 +148,14 @@ def test_each_stop_point_is_a_clean_stop_that_resumes(house, point, stages, gate
     assert len(house.prompts("executor")) == 1
 
 
+@pytest.mark.parametrize("point", ["before-polish", "before-docs", "before-security"])
+def test_a_stop_point_that_lies_behind_stops_at_once(house, point):
+    assert house.run(*PLAN, "--stop-after", "before-delivery").returncode == 0
+    assert house.run("--session", house.uuid(), "--stop-after", point).returncode == 0
+    (session,) = house.sessions()
+    assert (session["delivered"], session["next"], session["locked_by"]) == (False, "delivery", None)
+
+
 def test_exec_round_stops_after_request_changes_too(house):
     house.script(reviewer=[{"say": request_changes()}])
     assert house.run(*PLAN, "--stop-after", "exec-round").returncode == 0
