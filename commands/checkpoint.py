@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from commands.context import put
 from commands.flags import Args, Command, Flag
 from ledger.errors import Invalid, Refused, Tampered
 from ledger.proofs import note as notes
@@ -138,7 +139,7 @@ def run(args: Args, context: Context) -> int:
         from ledger.files import write_whole
 
         write_whole(os.path.abspath(args.out), text.encode(), 0o644)
-    sys.stdout.write(text)
+    put(text)
     return 0
 
 

@@ -125,6 +125,12 @@ def emit(value: object) -> None:
         sys.stdout.write(_compact(value, _json.encode_basestring_ascii) + "\n")
 
 
+def put(text: str) -> None:
+    """Write a document that is UTF-8 by its standard (a signed note, a proof), whatever the terminal's encoding is."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode())
+
+
 def say(text: str) -> None:
     """Print a line for people; what the terminal cannot show is escaped."""
     try:

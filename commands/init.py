@@ -9,6 +9,17 @@ from commands.flags import Args, Command, Flag
 from ledger.errors import Usage
 
 
+def _own_place(folder: str) -> str:
+    """`folder`, or `.gatebook` in it where other things lie: a ledger closes its directory (0700) and hides it from git."""
+    from ledger.access import FOLDER
+
+    if os.path.basename(folder) == FOLDER or not os.path.isdir(folder):
+        return folder
+    names = os.listdir(folder)
+    ours = any(name.startswith("ledger.") for name in names)
+    return os.path.join(folder, FOLDER) if names and not ours else folder
+
+
 def run(args: Args, context: Context) -> int:
     """Make `.gatebook/` here (or where `--ledger` says, or in the common git directory); again: no change."""
     from ledger.access import FOLDER, create_ledger, git_common_dir
@@ -34,6 +45,7 @@ def run(args: Args, context: Context) -> int:
         folder = os.path.abspath(named or FOLDER)
         if os.path.basename(folder) == "ledger.db":
             folder = os.path.dirname(folder)
+        folder = _own_place(folder)
     ledger, created = create_ledger(folder, context.origin(), genesis)
     head = ledger.store.head()
     emit(

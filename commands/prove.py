@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from commands.context import emit
+from commands.context import emit, put
 from commands.flags import Args, Command, Flag, Word, whole_number
 from ledger.canonical import load
 from ledger.errors import GatebookError, Invalid, Refused, Tampered, Usage
@@ -134,7 +134,7 @@ def run_prove(args: Args, context: Context) -> int:
         from ledger.files import write_whole
 
         write_whole(os.path.abspath(args.out), made, 0o644)
-    sys.stdout.write(made.decode())
+    put(made.decode())
     return 0
 
 

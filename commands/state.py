@@ -62,6 +62,9 @@ def _lines(value: object, at: str = "") -> Iterator[tuple[str, str]]:
 
 def state(args: Args, context: Context) -> int:
     """Print a projection now, or as of `--at`."""
+    if args.name is None:
+        say("\n".join(_NAMES))
+        return 0
     _known(args.name)
     ledger = context.ledger()
     seq = until(ledger.store.reader(), args.at, "--at")
@@ -144,7 +147,10 @@ COMMANDS = {
         "A projection, folded from the log: plan, marker, receipts, results, circuits, dispatches, sessions, stages, runs.\n"
         "KEY is one stream's id (all of them without). X is a seq or a time, and is included; before the first event\n"
         "the state is the empty one.",
-        words=(Word("NAME", "which projection"), Word("KEY", "which stream (default: all)", optional=True)),
+        words=(
+            Word("NAME", "which projection (default: list the names)", optional=True),
+            Word("KEY", "which stream (default: all)", optional=True),
+        ),
         flags=(Flag("--at", "X", "as of this event or time"), Flag("--json", None, "one JSON object")),
         example="gatebook state circuits\ngatebook state circuits --at 1 --json",
     ),

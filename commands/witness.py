@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-from commands.context import emit
+from commands.context import emit, put
 from commands.flags import Args, Command, Flag, Word
 from ledger.errors import GatebookError, Invalid
 
@@ -73,7 +71,7 @@ def run_cosign(args: Args, context: Context) -> int:
         cosigned = witness.cosign(text, keys, proof.path if proof is not None else None, int(time.time()))
     finally:
         witness.close()
-    sys.stdout.write(cosigned)
+    put(cosigned)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,6 +17,9 @@ settings.register_profile(
     database=None,
 )
 settings.load_profile("gatebook")
+
+# A suite that was started in the background of a shell inherits an ignored SIGINT, and so would what it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _MEMORY = "/dev/shm"
 
