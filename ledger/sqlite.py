@@ -39,6 +39,7 @@ CLOSING_PAGES = 256
 LOCK_SECONDS = 30.0
 MAX_ARTIFACT = 64 * 1024 * 1024
 PAGE = 500
+MAX_TIPS = 1000  # streams whose versions a handle remembers
 
 _MEMBER = "json_extract(CAST(envelope AS TEXT), '$.{}')"
 SCHEMA = {
@@ -148,10 +149,21 @@ def create_schema(connection: apsw.Connection) -> None:
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={FORMAT}")
 
 
+class Tip:
+    """Head and stream versions after a transaction, good while SQLite's change counter says that nobody else wrote."""
+
+    __slots__ = ("counter", "head", "versions")
+
+    def __init__(self, counter: int, head: Head, versions: dict[str, int]) -> None:
+        self.counter = counter
+        self.head = head
+        self.versions = versions
+
+
 class SQLiteReader:
     """Reads through a store's connection; `inside` a transaction it sees the head the drafts will follow."""
 
-    __slots__ = ("_erased", "_head", "_inside", "_snapshots", "_store", "clock")
+    __slots__ = ("_erased", "_head", "_inside", "_snapshots", "_store", "_versions", "clock")
 
     def __init__(self, store: SQLiteStore, now: int, *, inside: bool = False) -> None:
         self._store = store
@@ -160,6 +172,19 @@ class SQLiteReader:
         self._head: Head | None = None
         self._snapshots: list[tuple[str, int, str, bytes]] = []
         self._erased: list[tuple[int]] = []
+        self._versions: dict[str, int] = {}
+
+    def start_from(self, tip: Tip) -> None:
+        """Take head and versions from this handle's last transaction, since which nobody else wrote."""
+        self._head, self._versions = tip.head, tip.versions
+
+    def tip_after(self, counter: int, drafts: Sequence[Draft], last: Event) -> Tip:
+        """Head and versions once `drafts` stand, numbered and dated as `seal` does it; `last` is the last of them."""
+        recorded = max(self.clock, self.head().recorded_us + 1) + len(drafts) - 1
+        versions = self._versions if len(self._versions) < MAX_TIPS else {}
+        for draft in drafts:
+            versions[draft.stream] = self.version(draft.stream) + 1
+        return Tip(counter, Head(last.seq, last.hash, recorded, self.clock), versions)
 
     def _events(self, rest: str, *values: object) -> list[Event]:
         # Through the store, whose mutex keeps other threads' unfinished transactions out of sight.
@@ -178,8 +203,14 @@ class SQLiteReader:
 
     def version(self, stream: str) -> int:
         """The version of `stream`, 0 when it has no event."""
+        known = self._versions.get(stream)
+        if known is not None:
+            return known
         version = self._store.query("SELECT max(version) FROM events WHERE stream = ?", (stream,))[0][0]
-        return version if isinstance(version, int) else 0
+        found = version if isinstance(version, int) else 0
+        if self._inside:
+            self._versions[stream] = found
+        return found
 
     def stream(self, stream: str, after: int = 0, upto: int | None = None) -> list[Event]:
         """The events of `stream` with after < version <= upto, in order."""
@@ -274,6 +305,7 @@ class SQLiteStore:
         self._before_commit: Callable[[Reader, Sequence[Event]], None] | None = None
         self._after_commit: Callable[[Event], None] | None = None
         self._connection: apsw.Connection | None = None
+        self._tip: Tip | None = None
         self._open()
 
     def _open(self) -> None:
@@ -428,9 +460,13 @@ class SQLiteStore:
         origin: Origin,
         clock_jump: bool,
     ) -> Recorded:
+        tip, self._tip = self._tip, None
         connection.execute("BEGIN IMMEDIATE")
         try:
             reader = SQLiteReader(self, self._now(), inside=True)
+            counter = int(str(connection.execute("PRAGMA data_version").fetchall()[0][0]))
+            if tip is not None and tip.counter == counter:
+                reader.start_from(tip)
             drafts = decide(reader)
             done = prepare(drafts, reader, origin, self.artifact, clock_jump=clock_jump)
             if done.replayed or not done.events:
@@ -449,6 +485,7 @@ class SQLiteStore:
             reader.write_snapshots()
             reader.write_erasures()
             connection.execute("COMMIT")
+            self._tip = reader.tip_after(counter, drafts, done.events[-1])
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

@@ -35,7 +35,7 @@ def test_many_processes_lose_nothing_double_nothing_and_see_no_error(tmp_path, h
 @pytest.mark.slow
 def test_writers_killed_at_random_lose_nothing_that_was_acknowledged(tmp_path, home):
     """F1: four writers, SIGKILL in a loop; each calls again with the key whose answer it lost."""
-    report = appenders.soak(str(tmp_path / "l"), processes=4, appends=250, kills=25)
+    report = appenders.soak(str(tmp_path / "l"), processes=4, appends=1500, kills=25)
     assert report["problems"] == []
     assert report["killed"] > 3
 
