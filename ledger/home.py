@@ -244,7 +244,12 @@ def _in_index(tree: str, folder: str, index: str) -> bool:
         )  # fmt: skip
     except OSError:
         return True  # no git to ask: what cannot be ruled out is taken to be so
-    return bool(done.stdout) or done.returncode != 0
+    if done.returncode != 0:
+        why = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
+        raise Refused(
+            f"{folder}: git cannot say whether it tracks it ({why}): mend {tree}, or name the ledger with --ledger"
+        )
+    return bool(done.stdout)
 
 
 def keys_dir(ledger_id: str) -> str:
