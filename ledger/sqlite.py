@@ -37,6 +37,7 @@ OLDEST_SQLITE = (3, 51, 3)
 CHECKPOINT_PAGES = 2048
 CLOSING_PAGES = 256
 LOCK_SECONDS = 30.0
+IDLE_SECONDS = 0.05
 MAX_ARTIFACT = 64 * 1024 * 1024
 PAGE = 500
 MAX_TIPS = 1000  # streams whose versions a handle remembers
@@ -301,7 +302,9 @@ class SQLiteStore:
         self._readonly = readonly
         self._lock = -1
         self._pages = 0
-        self._files: tuple[object, ...] = ()
+        self._names = (path, path + "-wal", path + "-shm")
+        self._files: list[int | None] = []
+        self._looked_at = float("-inf")
         self._before_commit: Callable[[Reader, Sequence[Event]], None] | None = None
         self._after_commit: Callable[[Event], None] | None = None
         self._connection: apsw.Connection | None = None
@@ -341,15 +344,14 @@ class SQLiteStore:
         self._pages = pages
         return apsw.SQLITE_OK
 
-    def _identities(self) -> tuple[object, ...]:
-        found: list[object] = []
-        for name in (self.path, self.path + "-wal", self.path + "-shm"):
+    def _identities(self) -> list[int | None]:
+        found: list[int | None] = []
+        for name in self._names:
             try:
-                stat = os.stat(name)
-                found.append((stat.st_dev, stat.st_ino))
+                found.append(os.stat(name).st_ino)
             except FileNotFoundError:
                 found.append(None)
-        return tuple(found)
+        return found
 
     def _usable(self) -> apsw.Connection:
         if os.getpid() != self._pid:
@@ -414,8 +416,8 @@ class SQLiteStore:
     def _check_files(self, outcome: str) -> None:
         """The files we hold open must still be the ones that have the names, or what we write is lost."""
         now = self._identities()
-        if self._files[1:] == (None, None):
-            self._files = (self._files[0], *now[1:])
+        if self._files[1:] == [None, None]:
+            self._files[1:] = now[1:]
         if now != self._files:
             raise Tampered(
                 f"{self.path}: the file, its -wal or its -shm was removed or replaced while open; "
@@ -437,9 +439,12 @@ class SQLiteStore:
             connection = self._usable()
             try:
                 self._take_lock()
-                self._check_files("nothing was written")
+                # After each commit the files are looked at again, so between commits that follow closely once is enough.
+                if time.monotonic() - self._looked_at > IDLE_SECONDS:
+                    self._check_files("nothing was written")
                 done = self._write(connection, decide, origin, clock_jump)
                 self._check_files("what was just written may be lost, so it is not acknowledged")
+                self._looked_at = time.monotonic()
                 # Crash here: the events are durable, the head memory is one step behind: harmless.
                 if not done.replayed and done.events and self._after_commit is not None:
                     self._after_commit(done.events[-1])
