@@ -63,23 +63,25 @@ class Filter:
         return any(self._pattern.search(text.decode("utf-8", "replace")) for text in texts)
 
 
-def _page(ledger: Ledger, wanted: Filter, first: int, last: int, *, backwards: bool) -> list[Event]:
+def _page(
+    ledger: Ledger, wanted: Filter, first: int, last: int, size: int, *, backwards: bool
+) -> list[Event]:
     rows = ledger.store.query(
         f"SELECT {COLUMNS} FROM events WHERE seq >= ? AND seq <= ?{wanted.where} "  # noqa: S608 - our own columns
-        f"ORDER BY {wanted.order} {'DESC' if backwards else 'ASC'} LIMIT {PAGE}",
+        f"ORDER BY {wanted.order} {'DESC' if backwards else 'ASC'} LIMIT {size:d}",
         (first, last, *wanted.values),
     )
     return [Event(*row) for row in rows]  # type: ignore[arg-type]
 
 
 def select(
-    ledger: Ledger, wanted: Filter, first: int, last: int, *, backwards: bool = False
+    ledger: Ledger, wanted: Filter, first: int, last: int, *, backwards: bool = False, size: int = PAGE
 ) -> Iterator[Event]:
-    """The wanted events with first <= seq <= last, in order, or from the last one backwards."""
+    """The wanted events with first <= seq <= last, in order, or from the last one backwards; `size` are read at a time."""
     while first <= last:
-        page = _page(ledger, wanted, first, last, backwards=backwards)
+        page = _page(ledger, wanted, first, last, size, backwards=backwards)
         yield from (event for event in page if wanted.matches(event, ledger))
-        if len(page) < PAGE:
+        if len(page) < size:
             return
         if backwards:
             last = page[-1].seq - 1
@@ -90,7 +92,7 @@ def select(
 def _last(ledger: Ledger, wanted: Filter, first: int, last: int, count: int) -> list[Event]:
     found: list[Event] = []
     if count:
-        for event in select(ledger, wanted, first, last, backwards=True):
+        for event in select(ledger, wanted, first, last, backwards=True, size=min(count, PAGE)):
             found.append(event)
             if len(found) == count:
                 break
