@@ -1,7 +1,7 @@
-"""Measure everything and write docs/performance.md: `.venv/bin/python tools/bench/report.py [EVENTS]`.
+"""Measure everything and write docs/performance.md: `.venv/bin/python tools/bench/report.py [EVENTS] [--quick]`.
 
 Runs the rows of `gatebook bench` on a ledger of EVENTS events (1,000,000), then `peers.py` and `fleet.py` beside this
-file where they can run here, one after the other on an otherwise idle machine.
+file (shortened by --quick) where they can run here, one after the other on an otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -43,18 +43,23 @@ def _foundation(events: int) -> list[dict]:
     return rows
 
 
-def _beside(name: str) -> list[dict] | None:
+def _beside(name: str, *, quick: bool) -> list[dict] | None:
     path = os.path.join(HERE, name)
     if not os.path.exists(path):
         return None
-    done = subprocess.run([sys.executable, path, "--json"], stdout=subprocess.PIPE, text=True, check=False)
+    command = [sys.executable, path, "--json", *(["--quick"] if quick else [])]
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=1800)
+    except subprocess.TimeoutExpired:
+        return None
     if done.returncode != 0 or not done.stdout.strip():
         return None
     return json.loads(done.stdout.strip().splitlines()[-1])["rows"]
 
 
 def main() -> int:
-    events = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    words = [word for word in sys.argv[1:] if word != "--quick"]
+    events, quick = int(words[0]) if words else 1_000_000, "--quick" in sys.argv
     import apsw
 
     where = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}"
@@ -66,7 +71,7 @@ def main() -> int:
     ]
     lines += _table(_foundation(events))
     for name, title in (("peers.py", "Against peers from PyPI"), ("fleet.py", "On JetStream")):
-        rows = _beside(name)
+        rows = _beside(name, quick=quick)
         if rows is not None:
             lines += ["", f"### {title}", "", *_table(rows)]
     lines += ["", END]
