@@ -63,7 +63,6 @@ def resume(args: Args, context: Context) -> int:
     """Let a restored, forked or imported ledger take writes again; everything open before is void."""
     from msgspec import UNSET
 
-    from ledger.access import ARCHIVE_ID
     from ledger.credentials import check_credentials
     from ledger.sqlite import APPLICATION_ID
     from projections.engine import Proposal, state_of, submit
@@ -100,16 +99,12 @@ def resume(args: Args, context: Context) -> int:
             )
         ]
 
-    if ledger.archive:
-        ledger.store.mark(APPLICATION_ID)
-        ledger.archive = False
+    archive, ledger.archive = ledger.archive, False
     ledger.accept_any_head()
-    try:
-        done = submit(ledger, context.origin(), decide)
-    except BaseException:
-        if memory is None:
-            ledger.store.mark(ARCHIVE_ID)
-        raise
+    done = submit(ledger, context.origin(), decide)
+    if archive:
+        # Crash before this line: the event stands and the file is still read-only; the same command goes on.
+        ledger.store.mark(APPLICATION_ID)
     from ledger.clock import format_us, now_us
     from ledger.home import remember_ledger
 

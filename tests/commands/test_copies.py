@@ -12,6 +12,7 @@ import pytest
 from program import ROOT, call
 
 from ledger.access import create_ledger, open_ledger
+from ledger.errors import Unavailable
 from ledger.event import Draft, Origin
 
 ORIGIN = Origin("cli:tester", "test")
@@ -123,6 +124,21 @@ def test_what_was_redacted_is_in_no_export_and_no_backup(here):
     assert b"erase me" not in exported(here)
     call("backup", "b.db").json()
     assert b"erase me" not in (here / "b.db").read_bytes()
+
+
+def test_an_archive_whose_resume_fails_stays_read_only(here, monkeypatch):
+    """On the machine that made it too, and at whatever moment it fails."""
+    call("export", "--out", "e.jsonl")
+    call("import", "e.jsonl", "--to", "copy")
+
+    def fail(*_args, **_more):
+        raise Unavailable("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("projections.engine.submit", fail)
+        assert call("--ledger", "copy", "resume", "--as-successor", "--reason", "moved").code == 75
+    assert open_ledger("copy").archive
+    call("--ledger", "copy", "append", "--stream", "x-n/1", "--type", "x.n.added").refused(4, "read-only")
 
 
 def test_an_archive_goes_on_only_as_a_successor_and_what_was_open_is_void(here):
