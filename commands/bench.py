@@ -17,6 +17,7 @@ import time
 import apsw
 
 from commands.context import Context, emit, say
+from commands.entry import AS_PROCESS
 from commands.flags import Args, Command, Flag
 from ledger.access import create_ledger
 from ledger.event import Draft, Origin
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from projections.engine import Proposal, World
 
 PAYLOAD = b'{"text":"' + b"y" * 287 + b'"}'
-GATEBOOK = [sys.executable, "-c", "from commands.entry import main; main()"]
 ORIGIN = Origin("cli:bench", "bench")
 WORKER = """
 import sys, time
@@ -101,7 +101,7 @@ def interleaved(commands: dict[str, list[str]], env: dict[str, str], rounds: int
 def starts(folder: str, env: dict[str, str], rounds: int) -> Iterator[Row]:
     """Whole processes against a bare Python start."""
     ledger = os.path.join(folder, "starts")
-    subprocess.run([*GATEBOOK, "--ledger", ledger, "init"], env=env, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*AS_PROCESS, "--ledger", ledger, "init"], env=env, check=True, stdout=subprocess.DEVNULL)
     rubric = os.path.join(folder, "rubric.json")
     with open(rubric, "w", encoding="utf-8") as file:
         file.write('{"models":[{"name":"m","effort":"high","provider":"p"}],"routing":{"default":"m@high"}}')
@@ -146,9 +146,9 @@ def starts(folder: str, env: dict[str, str], rounds: int) -> Iterator[Row]:
     found = interleaved(
         {
             "bare": [sys.executable, "-c", "pass"],
-            "append": [*GATEBOOK, *append],
-            "typed": [*GATEBOOK, *failure],
-            "select": [*GATEBOOK, *select],
+            "append": [*AS_PROCESS, *append],
+            "typed": [*AS_PROCESS, *failure],
+            "select": [*AS_PROCESS, *select],
         },
         env,
         rounds,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 VERSION = "0.1.0"
+AS_PROCESS = [sys.executable, "-c", "from commands.entry import main; main()"]  # gatebook, started by itself
 JSON_FAMILIES = ("codex", "route")  # drop-ins, whose callers read every answer from stdout
 _GLOBAL = {
     "--ledger": "ledger_given",

@@ -15,11 +15,11 @@ import tempfile
 import time
 
 from commands.context import Context, say
+from commands.entry import AS_PROCESS
 from commands.flags import Args, Command, Flag
 from ledger.errors import Invalid
 
 SHOWN = 14
-GATEBOOK = [sys.executable, "-c", "from commands.entry import main; main()"]
 
 RUBRIC = """models:
   - {{name: claude-a, effort: high, provider: anthropic, taste: 10}}
@@ -171,7 +171,7 @@ class Tour:
             word if word.isascii() and not set(word) & set(" '\"{}*;|&$") else f"'{word}'" for word in words
         )
         say(f"   $ gatebook {shown.replace(self.folder + os.sep, '')}")
-        return self.run([*GATEBOOK, *words], code=code, show=show)
+        return self.run([*AS_PROCESS, *words], code=code, show=show)
 
     def git(self, *words: str, show: int = 0) -> str:
         """Run git in the project."""

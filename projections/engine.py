@@ -20,7 +20,7 @@ import msgspec
 
 from ledger.canonical import canonical
 from ledger.credentials import check_credentials
-from ledger.errors import Invalid, Refused, Tampered
+from ledger.errors import Invalid, Tampered
 from ledger.event import Draft
 from projections.fact import Fact, Law, Unlawful
 from projections.registry import AGGREGATES, TYPES, aggregate, kind_of
@@ -327,43 +327,6 @@ def submit(
             refused=encode_data(fact.data, fact.type), as_type=error.record_as, correlation=fact.correlation,
         )  # fmt: skip
         raise
-
-
-class Denied(Refused):
-    """A decide function's own refusal of authority, to be recorded like an admission's (see `submit_or_record`)."""
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        type: str,
-        stream: str,
-        reason: str,
-        refused: bytes = b"{}",
-        record_as: str = "admission.refused",
-    ) -> None:
-        super().__init__(message)
-        self.type = type
-        self.stream = stream
-        self.reason = reason
-        self.refused = refused
-        self.record_as = record_as
-
-
-def record_denied(ledger: Ledger, origin: Origin, error: Denied, correlation: str | None = None) -> None:
-    """Write the refusal event that `error` stands for."""
-    from projections.refusals import record_refusal
-
-    record_refusal(
-        ledger,
-        origin,
-        type=error.type,
-        stream=error.stream,
-        reason=error.reason,
-        refused=error.refused,
-        as_type=error.record_as,
-        correlation=correlation,
-    )
 
 
 def state_of(ledger: Ledger, stream: str) -> tuple[Any, int]:

@@ -5,12 +5,23 @@ Own arithmetic, because `datetime` costs a step's start-up and knows no leap sec
 
 from __future__ import annotations
 
+from ledger.clock import DAY, SECOND, days_from_civil
 from ledger.errors import Invalid
 
-SECOND = 1_000_000
+__all__ = [
+    "DAY",
+    "HOUR",
+    "LATEST",
+    "MINUTE",
+    "SECOND",
+    "parse_date",
+    "parse_time",
+    "print_time",
+    "whole_seconds",
+]
+
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
-DAY = 24 * HOUR
 
 _DAYS_BEFORE_MONTH = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365)
 _DIGITS = frozenset("0123456789")
@@ -30,15 +41,6 @@ def _days_in_month(year: int, month: int) -> int:
     return _DAYS_BEFORE_MONTH[month] - _DAYS_BEFORE_MONTH[month - 1] + (month == 2 and _leap(year))
 
 
-def _days(year: int, month: int, day: int) -> int:
-    """Days from 1970-01-01 to a date of the proleptic Gregorian calendar."""
-    before = year - 1
-    leaps = before // 4 - before // 100 + before // 400
-    return (
-        before * 365 + leaps + _DAYS_BEFORE_MONTH[month - 1] + (month > 2 and _leap(year)) + day - 1 - 719_162
-    )
-
-
 def _number(text: str, low: int, high: int, name: str) -> int:
     if len(text) != (4 if name == "year" else 2) or not _DIGITS.issuperset(text):
         raise _OddError(f"the {name} is not {'four' if name == 'year' else 'two'} digits")
@@ -56,7 +58,7 @@ def _date(text: str) -> int:
         raise _OddError("the date is not YYYY-MM-DD")
     year = _number(parts[0], 1, 9999, "year")
     month = _number(parts[1], 1, 12, "month")
-    return _days(year, month, _number(parts[2], 1, _days_in_month(year, month), "day"))
+    return days_from_civil(year, month, _number(parts[2], 1, _days_in_month(year, month), "day"))
 
 
 def _offset(zone: str) -> int:

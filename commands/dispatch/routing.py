@@ -166,15 +166,6 @@ def _check_authors(rubric: Rubric, authoring_providers: Collection[str]) -> None
         raise Blocked(str(error)) from None
 
 
-def endpoints(rubric: Rubric, route: str, native_provider: str) -> list[str]:
-    """The circuit keys that a selection on `route` reads, in chain order; empty for an unknown route."""
-    return [
-        f"{row.provider}|{executor}"
-        for row in rubric.chains.get(route, ())
-        if (executor := executor_of(row, native_provider)) is not None
-    ]
-
-
 def select(
     rubric: Rubric,
     route: str,

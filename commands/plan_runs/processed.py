@@ -55,11 +55,6 @@ class Entries:
         self._values[key] = json.dumps(entry, ensure_ascii=False, allow_nan=False)
         return self.digest(key)
 
-    @property
-    def is_changed(self) -> bool:
-        """Whether anything was put."""
-        return bool(self._values)
-
     def render(self) -> str:
         """The text with what was put: values replaced in place, new pairs at the end, all else as it was."""
         pieces: list[str] = []

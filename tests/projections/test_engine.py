@@ -17,14 +17,12 @@ from ledger.event import Draft, Origin
 from projections import circuit, engine, registry
 from projections.cooldowns import next_opening
 from projections.engine import (
-    Denied,
     Proposal,
     World,
     decode,
     encode_data,
     fact_of,
     load,
-    record_denied,
     state_of,
     submit,
 )
@@ -138,30 +136,13 @@ def test_what_a_batch_of_proposals_did_before_is_seen_by_the_next_and_undone_wit
     assert ledger.store.reader().version(STREAM) == 3
 
 
-def test_a_refusal_of_decide_itself_records_only_what_is_told_to(ledger):
-    def decide(_world):
-        raise Denied(
-            "no",
-            type="plan.approved",
-            stream="run/1",
-            reason="not-yours",
-            refused=b'{"a":1}',
-            record_as="marker.refused",
-        )
-
-    with pytest.raises(Denied) as denied:
-        submit(ledger, ORIGIN, decide)
-    assert ledger.store.head().seq == 1
-    record_denied(ledger, ORIGIN, denied.value, "c")
-    (event,) = ledger.store.read(2)
-    assert (event.type, event.correlation) == ("marker.refused", "c")
-
+def test_a_refusal_of_decide_itself_is_not_recorded_by_submit(ledger):
     def plainly(_world):
         raise Refused("no")
 
     with pytest.raises(Refused):
         submit(ledger, ORIGIN, plainly)
-    assert ledger.store.head().seq == 2
+    assert ledger.store.head().seq == 1
 
 
 def test_an_event_in_a_stream_of_another_kind_is_refused(ledger):
