@@ -65,15 +65,11 @@ def check(ledger: Ledger, progress: Callable[[int, int], None] | None = None) ->
 
 def _catch_up_first(path: str, ledger: Ledger) -> None:
     """Views that only lag are not different: bring them up, unless they are damaged (then the comparison says so)."""
-    from projections.views import Catchup, connect, usable
+    from projections.views import bring_up, connect
 
     try:
         database = connect(path)
-        start = usable(ledger, database)
-        if start is not None:
-            database.execute("BEGIN IMMEDIATE")
-            Catchup(ledger, database).run(start)
-            database.execute("COMMIT")
+        bring_up(ledger, database)
         database.close()
     except sqlite3.Error:
         return

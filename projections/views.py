@@ -207,6 +207,17 @@ def remove(path: str) -> None:
             os.unlink(name)
 
 
+def bring_up(ledger: Ledger, database: Database, progress: Callable[[int, int], None] | None = None) -> bool:
+    """Add to standing views what they lack, in one transaction; False where they must be made anew."""
+    start = usable(ledger, database)
+    if start is None:
+        return False
+    database.execute("BEGIN IMMEDIATE")
+    Catchup(ledger, database, progress).run(start)
+    database.execute("COMMIT")
+    return True
+
+
 def build(ledger: Ledger, path: str, progress: Callable[[int, int], None] | None = None) -> int:
     """Make the views at `path` from nothing; returns the number of events. The file appears whole or not at all."""
     temporary = f"{path}.{os.getpid()}.new"
@@ -264,11 +275,7 @@ def catch_up(ledger: Ledger, progress: Callable[[int, int], None] | None = None)
         if os.path.exists(path):
             try:
                 database = connect(path)
-                start = usable(ledger, database)
-                if start is not None:
-                    database.execute("BEGIN IMMEDIATE")
-                    Catchup(ledger, database, progress).run(start)
-                    database.execute("COMMIT")
+                if bring_up(ledger, database, progress):
                     return database
                 database.close()
                 why = "they were made by other folds or from another history"
