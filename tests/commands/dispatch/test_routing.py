@@ -4,10 +4,13 @@ import json
 import os
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from commands.dispatch.routing import Blocked, parse_attempted, parse_list, select, validate
 from commands.dispatch.rubric import build_rubric
-from projections.cooldowns import PROBE_LEASE, Circuit
+from ledger.errors import Usage
+from projections.cooldowns import PROBE_LEASE, REASONS, Circuit
 from projections.times import DAY, HOUR, MINUTE, SECOND, parse_time
 
 NOON = parse_time("2026-08-25T12:00:00Z")
@@ -201,6 +204,81 @@ def test_validate_wants_every_candidate_reachable_by_itself():
 def test_validate_refuses_authors_in_independent():
     with pytest.raises(Blocked, match="authoring provider google"):
         validate(RUBRIC, "solo", ALL, authoring_providers=["google"])
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        ("", []), ("  ", []), ("[]", []), (" [ ] ", []), ("codex", ["codex"]), ("codex, gemini", ["codex", "gemini"]), ("a,,b,", ["a", "b"]),
+        ('["a", "b,c"]', ["a", "b,c"]), ("3m-x", ["3m-x"]), ("1,2", ["1", "2"]), ("nullable", ["nullable"]), ("-x", ["-x"]),
+    ],
+)  # fmt: skip
+def test_a_list_is_json_or_commas(text, items):
+    assert parse_list(text, "--executors") == items
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "[1]",
+        "[null]",
+        '[["a"]]',
+        "[",
+        '["a"',
+        '"a"',
+        "null",
+        "true",
+        "5",
+        "-1.5",
+        '{"a": "b"}',
+        '["a"] x',
+    ],
+)
+def test_what_is_no_list_of_text_is_a_bad_argument(text):
+    with pytest.raises(Usage, match="--executors"):
+        parse_list(text, "--executors")
+
+
+@pytest.mark.parametrize("text", ["x", "a@b,x", '["@b"]', "a@", '["a@b", ""]', '["\\ud800@x"]'])
+def test_an_attempted_entry_that_is_no_reference_is_a_bad_argument(text):
+    with pytest.raises(Usage, match="--attempted"):
+        parse_attempted(text)
+
+
+circuits_strategy = st.dictionaries(
+    st.sampled_from(["anthropic|native", "openai|codex", "google|gemini"]),
+    st.builds(
+        Circuit,
+        st.sampled_from(REASONS),
+        st.integers(1, 9),
+        st.just(NOON - HOUR),
+        st.integers(-2, 2).map(lambda n: NOON + n * SECOND),
+        st.none() | st.integers(-2, 2).map(lambda n: NOON - PROBE_LEASE + n * SECOND),
+    ),
+)
+
+
+@given(circuits_strategy, st.sets(st.sampled_from(["codex", "gemini"])))
+def test_the_choice_is_the_first_candidate_that_may_be_tried(circuits, executors):
+    """Said again without the code's own words: walk the chain, stop at the first that is reachable and not shut."""
+    chain = [("claude-a@high", "anthropic|native", True), ("gpt-b@high", "openai|codex", "codex" in executors), ("gem-c@low", "google|gemini", "gemini" in executors)]  # fmt: skip
+    skipped = []
+    for reference, key, reachable in chain:
+        circuit = circuits.get(key)
+        waits = circuit is not None and (circuit.unavailable_until > NOON or (circuit.probe_claimed_at is not None and NOON - circuit.probe_claimed_at < 15 * MINUTE))  # fmt: skip
+        if reachable and not waits:
+            chosen = choose(executors=executors, circuits=circuits)
+            assert (chosen.row.reference, chosen.endpoint, chosen.skipped, chosen.probe) == (
+                reference,
+                key,
+                skipped,
+                circuit is not None,
+            )
+            return
+        skipped.append(reference)
+    with pytest.raises(Blocked):
+        choose(executors=executors, circuits=circuits)
 
 
 def test_the_handed_circuit_cases_hold():
