@@ -88,7 +88,7 @@ class Draft:
     version before this event, or None for any.
     """
 
-    __slots__ = ("causation", "content", "correlation", "data", "expect_version", "idempotency_key", "names", "salt", "stream", "type", "v")  # fmt: skip
+    __slots__ = ("causation", "content", "correlation", "data", "expect_version", "idempotency_key", "names", "plain", "salt", "stream", "type", "v")  # fmt: skip
 
     def __init__(
         self,
@@ -121,6 +121,8 @@ class Draft:
         self.causation = causation
         self.idempotency_key = idempotency_key
         self.expect_version = expect_version
+        self.plain = content is None and correlation is None and causation is None and idempotency_key is None
+        """Whether its envelope has none of the members that a caller may add: nothing of them changes later."""
         self.salt: bytes | None = None
         """The content's salt, when a store drew it before sealing; else `seal` draws one."""
 
@@ -322,6 +324,17 @@ def _later(head: Head, clock: int, clock_jump: bool) -> None:
         )
 
 
+_hashers: list[tuple[blake3, blake3]] = []
+
+
+def _take_hashers() -> tuple[blake3, blake3]:
+    """A hasher of data and one of the chain that no other thread uses; making them costs more than a hash."""
+    try:
+        return _hashers.pop()
+    except IndexError:
+        return blake3(), blake3(derive_key_context=HASH_CONTEXT)
+
+
 def seal(
     drafts: Sequence[Draft],
     head: Head,
@@ -330,11 +343,13 @@ def seal(
     clock: int,
     *,
     clock_jump: bool = False,
+    known: dict[str, int] | None = None,
 ) -> list[Event]:
     """Number, date and hash `drafts` after `head`; pure but for the salts.
 
     `versions` gives a stream's current version (0 when new); `clock` is the clock as read, us.
     `recorded_at` is the clock, or one microsecond after the last event when that is later.
+    `known`, when given, has the versions of the streams afterwards.
 
     Raises:
         Conflict: a draft's expected version is not the stream's.
@@ -343,45 +358,48 @@ def seal(
     """
     _later(head, clock, clock_jump)
     seq, previous, last = head.seq, head.hash, head.recorded_us
-    data_hash, chain = blake3(), blake3(derive_key_context=HASH_CONTEXT)
+    hashers = _take_hashers()
+    data_hash, chain = hashers
     begin, end = f'{{"actor":{origin.actor_json}', f',"via":{origin.via_json}}}'
-    known: dict[str, int] = {}
-    stamped, stamp = -1, ""
+    known = {} if known is None else known
+    second, stamp = -SECOND, ""
     sealed: list[Event] = []
     for draft in drafts:
-        stream = draft.stream
+        stream, data = draft.stream, draft.data
         version = known[stream] if stream in known else versions(stream)
         if draft.expect_version is not None and draft.expect_version != version:
             raise Conflict(
                 f"stream {stream} is at version {version}, not {draft.expect_version}: read it again, then decide"
             )
         seq += 1
-        version += 1
-        known[stream] = version
-        if draft.causation is not None and not 1 <= draft.causation < seq:
-            raise Invalid(f"causation {draft.causation}: must be an earlier event, 1 to {seq - 1}")
+        known[stream] = version = version + 1
         last = clock if clock > last else last + 1
-        second, micros = divmod(last, SECOND)
-        if second != stamped:  # a batch shares its second
-            stamped, stamp = second, format_us(last)[:20]
-        salt = digest = None
-        if draft.content is not None:
-            salt = draft.salt or os.urandom(SALT_BYTES)
-            digest = content_digest(salt, draft.content)
-        optional = _optional(draft, last - clock, digest)
-        key = (
-            f',"idempotency_key":{quote(draft.idempotency_key)}' if draft.idempotency_key is not None else ""
-        )
+        if last >= second + SECOND or last < second:  # a batch shares its second
+            second, stamp = last - last % SECOND, format_us(last)[:20]
+        key, salt = "", None
+        if draft.plain:
+            optional = f',"clock_behind":{last - clock}' if last != clock else ""
+        else:
+            if draft.causation is not None and not 1 <= draft.causation < seq:
+                raise Invalid(f"causation {draft.causation}: must be an earlier event, 1 to {seq - 1}")
+            digest = None
+            if draft.content is not None:
+                salt = draft.salt or os.urandom(SALT_BYTES)
+                digest = content_digest(salt, draft.content)
+            optional = _optional(draft, last - clock, digest)
+            if draft.idempotency_key is not None:
+                key = f',"idempotency_key":{quote(draft.idempotency_key)}'
         data_hash.reset()
-        data_hash.update(draft.data)
+        data_hash.update(data)
         # The members in JCS order; the digests cover data and content.
         envelope = (
-            f'{begin}{optional},"data_digest":"{data_hash.hexdigest()}"{key},"recorded_at":"{stamp}{micros:06d}Z"'
+            f'{begin}{optional},"data_digest":"{data_hash.hexdigest()}"{key},"recorded_at":"{stamp}{last - second:06d}Z"'
             f',"seq":{seq},{draft.names},"v":{draft.v},"version":{version}{end}'
         ).encode()
         # hash = BLAKE3-derive_key(previous hash || envelope), as chain_hash
         chain.reset()
         chain.update(previous + envelope)
         previous = chain.digest()
-        sealed.append(Event(seq, envelope, draft.data, salt, draft.content, previous))
+        sealed.append(Event(seq, envelope, data, salt, draft.content, previous))
+    _hashers.append(hashers)
     return sealed

@@ -323,12 +323,6 @@ class FleetStore(SQLiteStore):
         if self._before_commit is not None:
             self._before_commit(reader, events)
 
-    def row(self, event: Event) -> tuple[object, ...]:
-        """The six columns of `event`; a large content becomes an artifact beside the replica."""
-        if event.content is None:
-            return (event.seq, event.envelope, event.data, event.salt, None, event.hash)
-        return self._row(event)
-
     def not_now(self, error: Exception) -> Unavailable:
         """The refusal of a write that was not stored because the cluster does not serve."""
         return Unavailable(f"{self.url}: {error}; nothing was recorded (reading goes on from the replica)")

@@ -38,6 +38,9 @@ CHECKPOINT_PAGES = 2048
 CLOSING_PAGES = 256
 LOCK_SECONDS = 30.0
 IDLE_SECONDS = 0.05
+GRAIN_NS = (
+    100_000_000  # directory times advance in steps of up to 10 ms: a change within one could not be told
+)
 MAX_ARTIFACT = 64 * 1024 * 1024
 PAGE = 500
 MAX_TIPS = 1000  # streams whose versions a handle remembers
@@ -66,6 +69,7 @@ SCHEMA = {
     "snapshots": "CREATE TABLE snapshots (stream TEXT NOT NULL, version INTEGER NOT NULL, hash BLOB NOT NULL, "
     "fold TEXT NOT NULL, state BLOB NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (stream, version)) STRICT, WITHOUT ROWID",
 }
+_INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)"
 COLUMNS = "seq, envelope, data, salt, content, hash"
 RANGE_SQL = f"SELECT {COLUMNS} FROM events WHERE seq >= ? AND seq <= ? ORDER BY seq"
 _PAGE_SQL = f"SELECT {COLUMNS} FROM events WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?"
@@ -151,7 +155,7 @@ def create_schema(connection: apsw.Connection) -> None:
 
 
 class Tip:
-    """Head and stream versions after a transaction, good while SQLite's change counter says that nobody else wrote."""
+    """Head and stream versions after a transaction, good while SQLite's count of changes stays `counter`."""
 
     __slots__ = ("counter", "head", "versions")
 
@@ -179,13 +183,17 @@ class SQLiteReader:
         """Take head and versions from this handle's last transaction, since which nobody else wrote."""
         self._head, self._versions = tip.head, tip.versions
 
-    def tip_after(self, counter: int, drafts: Sequence[Draft], last: Event) -> Tip:
-        """Head and versions once `drafts` stand, numbered and dated as `seal` does it; `last` is the last of them."""
-        recorded = max(self.clock, self.head().recorded_us + 1) + len(drafts) - 1
-        versions = self._versions if len(self._versions) < MAX_TIPS else {}
-        for draft in drafts:
-            versions[draft.stream] = self.version(draft.stream) + 1
-        return Tip(counter, Head(last.seq, last.hash, recorded, self.clock), versions)
+    def head_after(self, events: Sequence[Event]) -> Head:
+        """The head once `events` stand, dated as `seal` does it."""
+        recorded = max(self.clock, self.head().recorded_us + 1) + len(events) - 1
+        last = events[-1]
+        return Head(last.seq, last.hash, recorded, self.clock)
+
+    def versions_after(self, versions: dict[str, int]) -> dict[str, int]:
+        """All versions that are known once `versions` hold; forgotten when they have become many."""
+        known = self._versions if len(self._versions) < MAX_TIPS else {}
+        known.update(versions)
+        return known
 
     def _events(self, rest: str, *values: object) -> list[Event]:
         # Through the store, whose mutex keeps other threads' unfinished transactions out of sight.
@@ -304,6 +312,7 @@ class SQLiteStore:
         self._pages = 0
         self._names = (path, path + "-wal", path + "-shm")
         self._files: list[int | None] = []
+        self._settled: tuple[int, int] | None = None
         self._looked_at = float("-inf")
         self._before_commit: Callable[[Reader, Sequence[Event]], None] | None = None
         self._after_commit: Callable[[Event], None] | None = None
@@ -337,6 +346,7 @@ class SQLiteStore:
             raise Tampered(
                 f"{self.path}: a SQLite file, but not a ledger: check the path", verdict="unreadable"
             )
+        self._cursor = self._connection.cursor()
         self._connection.set_wal_hook(self._committed)
         self._files = self._identities()
 
@@ -414,7 +424,18 @@ class SQLiteStore:
         )
 
     def _check_files(self, outcome: str) -> None:
-        """The files we hold open must still be the ones that have the names, or what we write is lost."""
+        """The files we hold open must still be the ones that have the names, or what we write is lost.
+
+        Names change only together with their directory's time: while that stands, and is older than the grain of such
+        times, one look at the directory says that all of them stand.
+        """
+        try:
+            folder = os.stat(self.folder)
+            place = (folder.st_ino, folder.st_mtime_ns)
+        except OSError:
+            place = (0, 0)  # its files are gone with it
+        if place == self._settled:
+            return
         now = self._identities()
         if self._files[1:] == [None, None]:
             self._files[1:] = now[1:]
@@ -424,6 +445,7 @@ class SQLiteStore:
                 f"{outcome}: run `gatebook verify`",
                 verdict="truncated",
             )
+        self._settled = place if place[1] < time.time_ns() - GRAIN_NS else None
 
     def transact(
         self,
@@ -466,41 +488,41 @@ class SQLiteStore:
         clock_jump: bool,
     ) -> Recorded:
         tip, self._tip = self._tip, None
-        connection.execute("BEGIN IMMEDIATE")
+        # One cursor for all: making one costs as much as a statement.
+        execute = self._cursor.execute
+        execute("BEGIN IMMEDIATE")
         try:
             reader = SQLiteReader(self, self._now(), inside=True)
-            counter = int(str(connection.execute("PRAGMA data_version").fetchall()[0][0]))
-            if tip is not None and tip.counter == counter:
+            # Counts every transaction, ours too: the same as after our last one means that nobody else wrote.
+            if tip is not None and tip.counter == connection.data_version():
                 reader.start_from(tip)
             drafts = decide(reader)
             done = prepare(drafts, reader, origin, self.artifact, clock_jump=clock_jump)
             if done.replayed or not done.events:
-                connection.execute("ROLLBACK")
+                execute("ROLLBACK")
                 return done
             if self._before_commit is not None:
                 self._before_commit(reader, done.events)
             # Crash before COMMIT returns: nothing is acknowledged; SQLite's WAL holds all of the batch or none.
-            rows = [
-                (event.seq, event.envelope, event.data, None, None, event.hash)
-                if event.content is None
-                else self._row(event)
-                for event in done.events
-            ]
-            connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", rows)
+            self._cursor.executemany(_INSERT, map(self.row, done.events))
             reader.write_snapshots()
             reader.write_erasures()
-            connection.execute("COMMIT")
-            self._tip = reader.tip_after(counter, drafts, done.events[-1])
+            execute("COMMIT")
+            self._tip = Tip(
+                connection.data_version(),
+                reader.head_after(done.events),
+                reader.versions_after(done.versions),
+            )
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
         return done
 
-    def _row(self, event: Event) -> tuple[object, ...]:
+    def row(self, event: Event) -> tuple[object, ...]:
+        """The six columns of `event`; a large content becomes an artifact beside the ledger."""
         content = event.content
-        assert content is not None
-        if len(content) > MAX_CONTENT:
+        if content is not None and len(content) > MAX_CONTENT:
             self._write_artifact(event, content)
             content = None
         return (event.seq, event.envelope, event.data, event.salt, content, event.hash)

@@ -85,13 +85,16 @@ if TYPE_CHECKING:
 
 
 class Recorded:
-    """What `transact` did: the events, and whether they had been there before (`replayed`)."""
+    """What `transact` did: the events, whether they had been there before (`replayed`), and their streams' versions after them."""
 
-    __slots__ = ("events", "replayed")
+    __slots__ = ("events", "replayed", "versions")
 
-    def __init__(self, events: list[Event], *, replayed: bool = False) -> None:
+    def __init__(
+        self, events: list[Event], versions: dict[str, int] | None = None, *, replayed: bool = False
+    ) -> None:
         self.events = events
         self.replayed = replayed
+        self.versions = versions or {}
 
 
 def _same(draft: Draft, event: Event, artifact: Callable[[Event], bytes | None]) -> bool:
@@ -183,4 +186,16 @@ def prepare(
     before = replayed(drafts, reader, artifact)
     if before is not None:
         return Recorded(before, replayed=True)
-    return Recorded(seal(drafts, reader.head(), reader.version, origin, reader.clock, clock_jump=clock_jump))
+    known: dict[str, int] = {}
+    return Recorded(
+        seal(
+            drafts,
+            reader.head(),
+            reader.version,
+            origin,
+            reader.clock,
+            clock_jump=clock_jump,
+            known=known,
+        ),
+        known,
+    )
