@@ -7,6 +7,18 @@ import os
 from blake3 import blake3
 
 _LINE = b"%020d %020d %020d %020d %020d %020d %020d\n"
+_NONE: tuple[int, ...] = (0, 0, 0, 0, -1, 0, 0)
+
+
+def _read(raw: bytes) -> tuple[int, ...]:
+    """The seven numbers of an anchor's line; those of no anchor when it is damaged."""
+    try:
+        numbers = tuple(map(int, raw.split()))
+        if raw == _LINE % numbers:
+            return numbers
+    except (TypeError, ValueError):
+        pass
+    return _NONE
 
 
 class Anchor:
@@ -19,11 +31,25 @@ class Anchor:
     after a crash it is older than the replica, and what lies between is compared again; a damaged one is none.
     """
 
-    __slots__ = ("_handle", "_path", "made", "place", "seq", "tip", "tip_seq", "tip_voids", "voids")
+    __slots__ = (
+        "_handle",
+        "_numbers",
+        "_path",
+        "_raw",
+        "made",
+        "place",
+        "seq",
+        "tip",
+        "tip_seq",
+        "tip_voids",
+        "voids",
+    )
 
     def __init__(self, folder: str) -> None:
         self._path = os.path.join(folder, "anchor")
         self._handle = -1
+        self._raw = b""  # what the file holds, as this process saw it last, and the numbers in it
+        self._numbers = _NONE
         self.made = 0
         self.forget()
 
@@ -32,20 +58,17 @@ class Anchor:
         if self._handle < 0:
             self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         raw = os.pread(self._handle, 200, 0)
-        try:
-            numbers = tuple(map(int, raw.split()))
-            if raw != _LINE % numbers:
-                raise ValueError
-        except (TypeError, ValueError):
-            numbers = (0, 0, 0, 0, -1, 0, 0)
-        self.made, self.place, self.seq, self.voids, self.tip, self.tip_seq, self.tip_voids = numbers
+        if raw != self._raw:
+            self._raw, self._numbers = raw, _read(raw)
+        self.made, self.place, self.seq, self.voids, self.tip, self.tip_seq, self.tip_voids = self._numbers
 
     def save(self) -> None:
         """Write what stands here."""
-        line = _LINE % (
+        self._numbers = (
             self.made, self.place, self.seq, self.voids, max(self.tip, 0), self.tip_seq, self.tip_voids,
         )  # fmt: skip
-        os.pwrite(self._handle, line, 0)
+        self._raw = _LINE % self._numbers
+        os.pwrite(self._handle, self._raw, 0)
 
     def identify(self, created: str) -> None:
         """Begin from nothing unless the stream with this moment of creation is the one that was read."""

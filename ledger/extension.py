@@ -11,14 +11,16 @@ import re
 
 from blake3 import blake3
 
-from ledger.canonical import is_canonical, load
+from ledger.canonical import MAX_SAFE, is_canonical, load
 from ledger.clock import format_us, parse_us
 from ledger.errors import Invalid
 from ledger.event import HASH_CONTEXT, MAX_DATA, Event, Head, Origin, check_names, check_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from ledger.event import Draft
 
 _TEXT = r'"([^"\\\x00-\x1f]+)"'
 _DIGEST = r'"([0-9a-f]{64})"'
@@ -108,6 +110,27 @@ def _check_texts(
             check_text(key, "idempotency key")
     except Invalid as error:
         raise Void(str(error)) from None
+
+
+def check_sealed(drafts: Sequence[Draft], head: Head, clock: int) -> None:
+    """Hold `drafts`, sealed after `head` at `clock`, against what neither `Draft` nor `seal` has checked of the rule.
+
+    What they made follows by number, version, time and hash, with names and texts that may stand there; their keys
+    are new (`ledger.store.replayed`).
+
+    Raises:
+        Void: a replica would not count one of them.
+    """
+    for seq, draft in enumerate(drafts, head.seq + 1):
+        if (draft.type == "ledger.opened") != (seq == 1) or (seq == 1 and draft.stream != "ledger"):
+            raise Void("ledger.opened is the first event, and only that")
+        for name, value in (("v", draft.v), ("causation", draft.causation)):
+            if value is not None and (type(value) is not int or not 0 < value <= MAX_SAFE):
+                raise Void(f"envelope: {name} is missing or of another kind")
+        if not is_canonical(draft.data, floats=draft.type.startswith("x.")):
+            raise Void("data is not a canonical JSON object")
+    if head.recorded_us + len(drafts) - clock > MAX_SAFE:
+        raise Void("envelope: clock_behind is too large")
 
 
 def _never(_data: bytes) -> bool:

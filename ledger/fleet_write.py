@@ -9,7 +9,7 @@ import apsw
 
 from ledger.errors import GatebookError, Invalid, Refused, Unavailable
 from ledger.event import SALT_BYTES, Head
-from ledger.extension import Chain, Void, message_of
+from ledger.extension import Void, check_sealed, message_of
 from ledger.jetstream import WrongLast
 from ledger.sqlite import SQLiteReader
 from ledger.store import Recorded, prepare
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class FleetReader(SQLiteReader):
     """A reader inside a write, which keeps in mind whose contents must go from the bucket too."""
 
-    __slots__ = ("_versions", "erased")
+    __slots__ = ("erased",)
 
     def __init__(self, store: FleetStore, now: int, head: Head | None, versions: dict[str, int]) -> None:
         """`head`: the head, where it is known; `versions`: what is known of streams, and will be."""
@@ -34,23 +34,10 @@ class FleetReader(SQLiteReader):
         self._versions = versions
         self.erased: list[int] = []
 
-    def version(self, stream: str) -> int:
-        """The version of `stream`, 0 when it has no event."""
-        found = self._versions.get(stream)
-        if found is None:
-            found = self._versions[stream] = super().version(stream)
-        return found
-
     def erase(self, seq: int) -> None:
         """Erase content and salt of event `seq` together with what this transaction appends."""
         super().erase(seq)
         self.erased.append(seq)
-
-
-def _after(reader: FleetReader, events: list[Event]) -> Head:
-    """The head after `events` of this transaction: the times that `seal` gave them, without reading them again."""
-    first = max(reader.clock, reader.head().recorded_us + 1)
-    return Head(events[-1].seq, events[-1].hash, first + len(events) - 1, reader.clock)
 
 
 class Refusal(Exception):
@@ -78,11 +65,12 @@ class Write:
         self._salts: dict[int, tuple[bytes, bytes]] = {}
         self._put: set[str] = set()
         self._unsure = False
+        self._drafts: Sequence[Draft] = ()
 
     def _prepare(self, reader: SQLiteReader) -> Recorded:
         store = self._store
         try:
-            drafts = self._decide(reader)
+            drafts = self._drafts = self._decide(reader)
             for number, draft in enumerate(drafts):
                 if draft.content is None:
                     continue
@@ -100,28 +88,31 @@ class Write:
         return done
 
     def attempt(self, connection: apsw.Connection) -> Recorded:
-        """Decide and publish once, and keep what was recorded; errors as `FleetStore.publish`, and Refusal."""
+        """Decide and publish once, and keep what was recorded; errors as `FleetStore.publish`, and Refusal.
+
+        The lock file alone keeps this machine's other writers out until the events are published: SQLite's
+        transaction begins while the stream flushes them.
+        """
         store = self._store
-        connection.execute("BEGIN IMMEDIATE")
+        reader = store.inside()
+        if reader.head().seq != store.anchor.tip_seq:
+            raise WrongLast  # a process died between its commit and saving the tip
+        done = self._prepare(reader)
+        if done.replayed or not done.events:
+            return done
+        self._check(reader)
+        rows = [store.row(event) for event in done.events]
+        self._put_contents(done.events)
+        kept = Keep(connection, rows, reader)
+        self._unsure = True
         try:
-            reader = store.inside()
-            if reader.head().seq != store.anchor.tip_seq:
-                raise WrongLast  # a process died between its commit and saving the tip
-            done = self._prepare(reader)
-            if done.replayed or not done.events:
-                return done
-            bodies, versions = self._messages(reader, done.events)
-            rows = [store.row(event) for event in done.events]
-            self._put_contents(done.events)
-            kept = Keep(connection, rows, reader)
-            self._unsure = True
             try:
-                store.publish(done.events, bodies, kept.insert)
+                store.publish(done.events, [message_of(event) for event in done.events], kept.insert)
             except (WrongLast, Refused, Invalid):
                 self._unsure = False
                 raise
             # Crash here: the stream has it, this replica reads it there.
-            kept.commit(store, _after(reader, done.events), versions)
+            kept.commit(store, reader.head_after(done.events), done.versions)
             if reader.erased:
                 self._erase(reader)
             return done
@@ -138,21 +129,16 @@ class Write:
                 f"gatebook: warning: erased on record and here, not yet in the bucket ({error}): see `gatebook doctor`\n"
             )
 
-    def _messages(self, reader: FleetReader, events: list[Event]) -> tuple[list[bytes], dict[str, int]]:
-        """The messages of `events`, and their streams' versions after them.
-
-        By the rule that every replica will judge them by: a void one is never sent.
-        """
-        chain = Chain(reader.head(), reader.version, lambda key: reader.by_key(key) is not None)
-        bodies = [message_of(event) for event in events]
+    def _check(self, reader: FleetReader) -> None:
+        """Hold what was sealed against the rule that every replica will judge it by: a void message is never sent."""
         try:
-            for body in bodies:
-                chain.extend(body)
+            check_sealed(self._drafts, reader.head(), reader.clock)
         except Void as void:
             raise Invalid(f"cannot be recorded: {void}") from None
-        return bodies, chain.versions
 
     def _put_contents(self, events: list[Event]) -> None:
+        if all(event.content is None for event in events):
+            return
         missing = [e for e in events if e.content_digest is not None and e.content_digest not in self._put]
         if missing:
             try:
@@ -192,9 +178,12 @@ class Keep:
             return
         self._done = True
         try:
+            self._connection.execute("BEGIN IMMEDIATE")
             self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", self._rows)
             self._reader.write_erasures()
             self._reader.write_snapshots()
+            # What the commit would write is in the WAL by then, undone like all of it when the place is another's.
+            self._connection.cache_flush()
         except apsw.Error as error:
             self._problem = error
 

@@ -80,6 +80,9 @@ class Stream:
         self.link = link
         self.name = name
         self.subject = f"gatebook.{name}".encode()
+        self._inbox = b""
+        # The place of the last message on its way, and the acknowledgement of it as servers write that.
+        self._last, self._expected = 0, b""
         self._get = f"{API}DIRECT.GET.{name}".encode()
 
     def config(self, replicas: int) -> dict[str, object]:
@@ -144,6 +147,8 @@ class Stream:
             if isinstance(limit, int) and len(body) + 512 > limit:
                 raise Invalid(f"an event of {len(body)} bytes; this NATS server takes {limit} at most")
         self._inbox = self.link.open_inbox()
+        self._last = last + len(bodies)
+        self._expected = b'{"stream":"%b","seq":%d}' % (self.name.encode(), self._last)
         expected = b"Nats-Expected-Last-Sequence: %d\r\nGatebook-Attempt: %b\r\n" % (last, attempt)
         if len(bodies) == 1:
             connection.publish(self.subject, bodies[0], expected, self._inbox)
@@ -169,6 +174,8 @@ class Stream:
             Unavailable: nothing was stored. Refused: not allowed, nothing was stored.
         """
         message = next(self.link.answers(self._inbox, PUBLISH_SECONDS))
+        if message.payload == self._expected:
+            return self._last
         if message.status == 503:
             raise Unavailable(f"nats: no stream takes {self.subject.decode()} now")
         answer = read_answer(message)

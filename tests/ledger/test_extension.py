@@ -7,8 +7,9 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledger.errors import Invalid
 from ledger.event import Draft, Head, Origin, chain_hash, head_of, seal
-from ledger.extension import Chain, Void, message_of
+from ledger.extension import Chain, Void, check_sealed, message_of
 
 ORIGIN = Origin("cli:tester", "test")
 NOW = 1_780_000_000_000_000
@@ -154,3 +155,65 @@ def test_arbitrary_bytes_are_void_never_an_error(raw):
     walked, _ = after_genesis()
     with pytest.raises(Void):
         walked.extend(raw)
+
+
+@st.composite
+def odd_drafts(draw):
+    """Drafts whose members are of the right kind, or nearly."""
+    text = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5)
+    data = [
+        b"{}",
+        '{"k":"ü"}'.encode(),
+        b'{"f":1.5}',
+        b'{"b":1,"a":2}',
+        b'{"n":9007199254740992}',
+        b"[]",
+        b"",
+        b"\xff",
+    ]
+    made = []
+    for _ in range(draw(st.integers(1, 3))):
+        try:
+            made.append(
+                Draft(
+                    draw(st.sampled_from(["x-a/1", "x-b/ü", "ledger"]) | text.map("x-c/{}".format)),
+                    draw(
+                        st.sampled_from(["x.thing.done", "x.thing-2.d_", "ledger.opened", "ledger.redacted"])
+                    ),
+                    draw(st.sampled_from(data)),
+                    v=draw(st.sampled_from([1, 7, 2**53, 0, -1, True, 1.0])),
+                    causation=draw(st.sampled_from([None, 1, 1.0, True])),
+                    correlation=draw(st.none() | text),
+                    content=draw(st.none() | st.just(b"c")),
+                )
+            )
+        except Invalid:
+            continue
+    return made
+
+
+@given(
+    odd_drafts().filter(bool),
+    st.sampled_from([NOW - 5, NOW + 5, NOW + 10**10, 0]),
+    st.sampled_from([NOW, 253_000_000_000_000_000]),
+)
+def test_what_is_checked_after_sealing_is_what_every_replica_counts(drafts, clock, recorded):
+    """The short check of one's own events lets nothing pass that the rule calls void, nor stops what it counts."""
+    head = Head(1, b"\x01" * 32, recorded, recorded)
+    try:
+        sealed = seal(drafts, head, nothing, ORIGIN, clock, clock_jump=True)
+    except Invalid:
+        return
+    try:
+        check_sealed(drafts, head, clock)
+        good = True
+    except Void:
+        good = False
+    walked = chain(head)
+    try:
+        for event in sealed:
+            walked.extend(message_of(event))
+    except Void:
+        assert not good
+    else:
+        assert good
