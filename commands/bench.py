@@ -1,7 +1,7 @@
 """`bench`: this machine's speed as ratios against a limit measured in the same run (contract page ledger; docs/performance.md).
 
 Absolute times depend on the machine; the ratio to bare Python, to a raw SQLite insert or to a bare SELECT on the
-same disk in the same minute does not, much. `tools/bench/foundation.py` runs the same rows at 1 M events.
+same disk in the same minute does not, much. `tools/bench/report.py` runs the same rows at 1 M events.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One peer in its own interpreter, driven by lines on stdin (see peers.py): `append N`, `verify`, `count`, `quit`.
+"""One peer in its own interpreter, driven by lines on stdin (see peers.py): `append N`, `verify`, `count` and so on.
 
     peer_tasks.py PEER FOLDER [once]
 
@@ -52,9 +52,18 @@ class Gatebook:
         return self.ledger.store.head().seq - 1
 
     def verify(self):
+        """As `gatebook verify` does it: a process a core for a large ledger."""
+        from commands.verify import jobs_for
+
+        return self._verify(jobs_for(self.ledger.store.head().seq, None))
+
+    def verify_alone(self):
+        return self._verify(1)
+
+    def _verify(self, jobs):
         from ledger.verify import verify
 
-        report = verify(self.ledger.store)
+        report = verify(self.ledger.store, jobs=jobs)
         assert report.ok
         return report.events
 
@@ -273,9 +282,9 @@ def main():
                     if time.perf_counter() - began > FILL_SECONDS:
                         break
             print(time.perf_counter() - began, flush=True)
-        elif verb == "verify":
+        elif verb in {"verify", "verify_alone"}:
             try:
-                events = peer.verify() if peer.verify else 0
+                events = getattr(peer, verb)() if peer.verify else 0
                 print(events / (time.perf_counter() - began), flush=True)
             except Exception as error:
                 print(0, type(error).__name__, flush=True)

@@ -129,7 +129,7 @@ def one_shot(names, root, rounds):
 
 def in_process(names, root, blocks, size, fill):
     """(appends a second, verified events a second) of each, blocks alternating."""
-    peers, rates, verified = [], {}, {}
+    peers, rates, verified = [], {}, {"gatebook alone": []}
     for name in ("gatebook", *names):
         folder = os.path.join(root, f"in-{name}")
         os.makedirs(folder, exist_ok=True)
@@ -149,6 +149,8 @@ def in_process(names, root, blocks, size, fill):
         for peer in peers:
             peer.tell("verify")
             verified[peer.name].append(float(peer.answer()[0]))
+        peers[0].tell("verify_alone")
+        verified["gatebook alone"].append(float(peers[0].answer()[0]))
     for peer in peers:
         peer.close()
     return (
@@ -209,11 +211,12 @@ def measure(names, *, quick):
             for name in names
             if name in FLUSHES
         ]
+        alone = verified.pop("gatebook alone")
         others = {name: rate for name, rate in verified.items() if name != "gatebook" and rate}
         if others:
             best = max(others, key=others.get)
             rows.append(row("verify: gatebook / the best of them", verified["gatebook"] / others[best], "x", 4.0,
-                            f"{verified['gatebook']:,.0f}/s; " + ", ".join(f"{n} {r:,.0f}/s" for n, r in others.items()),
+                            f"{verified['gatebook']:,.0f}/s, {alone:,.0f}/s in one process; " + ", ".join(f"{n} {r:,.0f}/s" for n, r in others.items()),
                             at_most=False))  # fmt: skip
         durable = [name for name in names if name not in ("dbos", "aat-mcp", "eventsourcing")]
         many = sixteen_writers(durable, root, 10 if quick else 50)
