@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _TEXT = r'"([^"\\\x00-\x1f]+)"'
 _DIGEST = r'"([0-9a-f]{64})"'
-_NUMBER = r"([1-9][0-9]{0,15})"
+_NUMBER = r"([1-9][0-9]{0,14})"  # longer ones go the slow way, which knows the largest safe integer
 # RFC 8785 puts members in this order; text with escapes goes the slow way.
 _ENVELOPE = re.compile(
     r'\{"actor":' + _TEXT

@@ -67,6 +67,7 @@ def test_what_seal_makes_extends_the_chain():
         (b'"version":1', b'"version":0'),
         (b'"v":1,', b'"v":0,'),
         (b'"v":1,', b'"v":"1",'),
+        (b'"v":1,', b'"v":9007199254740992,'),
         (b'"stream":"x-a/1"', b'"stream":"x-a"'),
         (b'"stream":"x-a/1"', b'"stream":"x-a/\\u0031"'),
         (b'"stream":"x-a/1"', b'"stream":"x-a/u\xcc\x88"'),
