@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from projections.cooldowns import REASONS, Circuit, is_open, next_opening
+from projections.cooldowns import REASONS, Circuit, is_open, opening
 from projections.fact import Fact, Law, digest_text
 from projections.times import SECOND, parse_time, print_time
 
@@ -16,7 +16,7 @@ FOLD = "circuit/1"
 AT_TOLERANCE = 5 * SECOND
 
 
-class Opened(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Opened(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """A typed failure of an endpoint. Times are RFC 3339; `at_given`: `at` is more than 5 s from the ledger's clock."""
 
     provider: str
@@ -29,7 +29,7 @@ class Opened(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     at_given: bool = False
 
 
-class Probed(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Probed(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """One selector took the half-open probe at `at`; it holds it for 15 minutes."""
 
     provider: str
@@ -38,7 +38,7 @@ class Probed(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     at_given: bool = False
 
 
-class Closed(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Closed(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """The endpoint answered (or was forgotten by `route reset`)."""
 
     provider: str
@@ -47,7 +47,7 @@ class Closed(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     at_given: bool = False
 
 
-class Health(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Health(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """A circuit as the shared JSON view states it."""
 
     reason: str
@@ -57,7 +57,7 @@ class Health(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     probe_claimed_at: str = ""
 
 
-class Imported(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Imported(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """The shared JSON view, written by another tool, said something else: `circuit` None where it no longer stood."""
 
     provider: str
@@ -76,7 +76,7 @@ EVENTS = {
 }
 
 
-class State(Struct, omit_defaults=True):
+class State(Struct, omit_defaults=True, gc=False):
     """The circuit now; `reason` empty when it is closed. Moments in us; `probe_seq` the event that claimed the probe."""
 
     reason: str = ""
@@ -124,16 +124,16 @@ def admit(state: State, fact: Fact, law: Law) -> None:
     if fact.stream != f"circuit/{data.provider}|{data.executor}":
         law.refuse(fact, "the endpoint is not the stream's")
     at = parse_time(data.at)
-    if data.at_given != (abs(at - fact.clock) > AT_TOLERANCE):
+    if data.at_given != (not -AT_TOLERANCE <= at - fact.clock <= AT_TOLERANCE):
         law.refuse(fact, "at_given must say whether the time is more than 5 s from the clock")
-    circuit = state.circuit(law.void_before)
     if isinstance(data, Opened):
-        _admit_opened(circuit, at, fact, law)
+        _admit_opened(state, data, at, fact, law)
     elif isinstance(data, Probed):
+        circuit = state.circuit(law.void_before)
         if circuit is None or is_open(circuit, at):
             law.refuse(fact, "only an open circuit past its cooldown and without a running probe is probed")
     elif isinstance(data, Closed):
-        if circuit is None:
+        if not state.reason:
             law.refuse(fact, "the circuit is not open")
     else:
         digest_text(data.file_digest, fact)
@@ -141,15 +141,15 @@ def admit(state: State, fact: Fact, law: Law) -> None:
             law.refuse(fact, "unknown reason")
 
 
-def _admit_opened(circuit: Circuit | None, at: int, fact: Fact, law: Law) -> None:
-    data = fact.data
-    if data.reason not in REASONS:
+def _admit_opened(state: State, data: Opened, at: int, fact: Fact, law: Law) -> None:
+    reason = data.reason
+    if reason not in REASONS:
         law.refuse(fact, "unknown reason")
     retry_at = parse_time(data.retry_at) if data.retry_at else None
-    if retry_at is not None and data.reason != "quota":
+    if retry_at is not None and reason != "quota":
         law.refuse(fact, "only quota has a retry time")
-    count, until = next_opening(circuit, data.reason, at, retry_at)
-    if (data.failure_count, parse_time(data.unavailable_until)) != (count, until):
+    count, until = opening(state.failure_count if state.reason == reason else 0, reason, at, retry_at)
+    if data.failure_count != count or parse_time(data.unavailable_until) != until:
         law.refuse(fact, "the count or the cooldown is not what the table gives")
 
 

@@ -12,6 +12,7 @@ REASONS = ("quota", "authentication", "rate_limit", "provider_unavailable")
 PROBE_LEASE = 15 * MINUTE
 STEPS = (15 * MINUTE, HOUR, 6 * HOUR, DAY)
 MAX_COUNT = 2**53 - 1
+_LAST_SECOND = LATEST - SECOND + 1
 
 
 class Circuit:
@@ -49,17 +50,25 @@ class Circuit:
 def next_opening(
     circuit: Circuit | None, reason: str, at: int, retry_at: int | None = None
 ) -> tuple[int, int]:
-    """(failure_count, unavailable_until) after a failure for `reason` at `at`, given the circuit before it.
+    """(failure_count, unavailable_until) after a failure for `reason` at `at`, given the circuit before it."""
+    again = circuit is not None and circuit.reason == reason
+    return opening(circuit.failure_count if again and circuit is not None else 0, reason, at, retry_at)
+
+
+def opening(failures: int, reason: str, at: int, retry_at: int | None = None) -> tuple[int, int]:
+    """(failure_count, unavailable_until) after a failure for `reason` at `at`, with so many for the same reason just before.
 
     The end of the cooldown is in whole seconds, so that what is printed is exactly what holds.
     """
-    count = (
-        min(circuit.failure_count + 1, MAX_COUNT) if circuit is not None and circuit.reason == reason else 1
-    )
+    count = failures + 1 if failures < MAX_COUNT else MAX_COUNT
     if reason == "quota" and retry_at is not None and retry_at > at:
         return count, whole_seconds(retry_at)
-    cooldown = DAY if reason in ("quota", "authentication") else STEPS[min(count, len(STEPS)) - 1]
-    return count, min(whole_seconds(at) + cooldown, LATEST - SECOND + 1)
+    if reason == "quota" or reason == "authentication":  # noqa: PLR1714 - no tuple to search, at every replayed event
+        cooldown = DAY
+    else:
+        cooldown = STEPS[count - 1] if count < len(STEPS) else STEPS[-1]
+    until = at - at % SECOND + cooldown
+    return count, min(_LAST_SECOND, until)
 
 
 def is_open(circuit: Circuit, now: int) -> bool:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SNAPSHOT_EVERY = 256
 PENDING = "pending"  # stands for the content digest of a draft, whose salt is drawn when it is sealed
-_decoders: dict[str, tuple[int, Any]] = {}
+_readers: dict[str, tuple[int, Any]] = {}
 
 
 class Proposal:
@@ -91,13 +91,18 @@ def aggregate_of(stream: str) -> ModuleType:
     return aggregate(kind)
 
 
-def _decoder(name: str) -> tuple[int, Any]:
-    found = _decoders.get(name)
+def reader_of(name: str) -> tuple[int, Any]:
+    """(schema version, bytes -> struct) of a type's data as this gatebook writes it.
+
+    Raises:
+        Tampered: a type it does not know.
+    """
+    found = _readers.get(name)
     if found is None:
         module = module_of(name)
         struct = module.EVENTS[name]
-        found = (getattr(module, "VERSIONS", {}).get(name, 1), msgspec.json.Decoder(struct))
-        _decoders[name] = found
+        found = (getattr(module, "VERSIONS", {}).get(name, 1), msgspec.json.Decoder(struct).decode)
+        _readers[name] = found
     return found
 
 
@@ -107,10 +112,10 @@ def decode(name: str, v: int, data: bytes, seq: int = 0) -> Any:
     Raises:
         Tampered: a type or schema version this gatebook does not know, or data that breaks the type's schema.
     """
-    current, decoder = _decoder(name)
+    current, read = reader_of(name)
     try:
         if v == current:
-            return decoder.decode(data)
+            return read(data)
         if v > current:
             raise Tampered(
                 f"event {seq}: {name} has schema version {v}, this gatebook knows {current}: upgrade it",
@@ -127,7 +132,7 @@ def decode(name: str, v: int, data: bytes, seq: int = 0) -> Any:
 def _upcast(name: str, v: int, data: bytes) -> Any:
     module = module_of(name)
     value = msgspec.json.decode(data)
-    current = _decoder(name)[0]
+    current = reader_of(name)[0]
     while v < current:
         step = getattr(module, "UPCASTS", {}).get((name, v))
         if step is None:
@@ -253,7 +258,7 @@ def load(reader: Reader, stream: str, upto: int | None = None) -> tuple[Any, int
 
 def _draft(proposal: Proposal, world: World, origin: Origin, seq: int) -> tuple[Draft, Fact]:
     _stream_kind(proposal.stream, proposal.type)
-    current, _ = _decoder(proposal.type)
+    current, _ = reader_of(proposal.type)
     data = encode_data(proposal.data, proposal.type)
     decode(
         proposal.type, current, data

@@ -6,6 +6,11 @@ transaction and every event of a whole log in `replay`, so it sees nothing but f
 
 from __future__ import annotations
 
+from projections import lean  # noqa: F401 - before msgspec
+
+# isort: split
+from msgspec import Struct
+
 from ledger.clock import format_us
 from ledger.errors import Refused
 
@@ -15,38 +20,21 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 
-class Fact:
+class Fact(Struct, eq=False, gc=False):
     """One event, decoded: a draft about to be recorded, or one read back. `data` is the type's struct, upcast."""
 
-    __slots__ = ("actor", "causation", "clock", "content", "content_digest", "correlation", "data", "seq", "stream", "type", "version", "via")  # fmt: skip
-
-    def __init__(
-        self,
-        seq: int,
-        stream: str,
-        version: int,
-        type: str,
-        data: Any,
-        clock: int,
-        actor: str,
-        via: str,
-        correlation: str | None = None,
-        causation: int | None = None,
-        content: bytes | None = None,
-        content_digest: str | None = None,
-    ) -> None:
-        self.seq = seq
-        self.stream = stream
-        self.version = version
-        self.type = type
-        self.data = data
-        self.clock = clock
-        self.actor = actor
-        self.via = via
-        self.correlation = correlation
-        self.causation = causation
-        self.content = content
-        self.content_digest = content_digest
+    seq: int
+    stream: str
+    version: int
+    type: str
+    data: Any
+    clock: int
+    actor: str
+    via: str
+    correlation: str | None = None
+    causation: int | None = None
+    content: bytes | None = None
+    content_digest: str | None = None
 
 
 class Unlawful(Refused):

@@ -9,15 +9,25 @@ import msgspec
 
 from ledger.access import ledger_id_of
 from ledger.errors import Invalid, Tampered
+from ledger.event import Event
 from ledger.sqlite import RANGE_SQL, SQLiteStore, connect
-from ledger.verify import PROGRESS_EVERY, WORTH_A_PROCESS, Elsewhere, Report, Wrong, read_envelope, verify
-from projections.engine import decode
+from ledger.verify import (
+    EPOCH,
+    PROGRESS_EVERY,
+    WORTH_A_PROCESS,
+    Elsewhere,
+    Report,
+    Wrong,
+    read_envelope,
+    verify,
+)
+from projections.engine import decode, reader_of
 from projections.fact import Fact, Law, Unlawful
 from projections.registry import TYPES, aggregate, kind_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from ledger.sqlite import Row
@@ -30,6 +40,21 @@ SIGNED = frozenset(
 )
 
 
+class Judge:
+    """What one event type needs, looked up once: its aggregate, its fold's functions, its reader of data."""
+
+    __slots__ = ("admit", "evolve", "fold", "initial", "read", "signed", "state", "v")
+
+    def __init__(self, name: str, module: Any) -> None:
+        self.fold = module.FOLD
+        self.admit = module.admit
+        self.evolve = module.evolve
+        self.initial = module.initial
+        self.v, self.read = reader_of(name)
+        self.signed = name in SIGNED
+        self.state = type(module.initial(f"{module.KIND}/"))
+
+
 class Replay:
     """Folds and admits every event in order; `states` at the end are what the log says now."""
 
@@ -40,25 +65,36 @@ class Replay:
         self.admitted = 0
         self.open_events = 0
         self._ledger_id = ""
-        self._modules: dict[str, Any] = {}
-        self._snapshots: dict[tuple[str, int], tuple[str, bytes]] = {}
+        self._judges: dict[str, Judge] = {}
+        self._snapshots: dict[str, dict[int, tuple[str, bytes]]] = {}
         for stream, version, fold, state in store.query("SELECT stream, version, fold, state FROM snapshots"):
-            self._snapshots[str(stream), int(str(version))] = (str(fold), state)  # type: ignore[assignment]
+            of_stream = self._snapshots.setdefault(str(stream), {})
+            of_stream[int(str(version))] = (str(fold), state)  # type: ignore[assignment]
 
     def _state(self, stream: str) -> Any:
         found = self.states.get(stream)
         return aggregate(kind_of(stream)).initial(stream) if found is None else found
 
-    def _module(self, kind: str, seq: int) -> Any:
-        module = self._modules.get(kind)
-        if module is None:
+    def _judge(self, envelope: Envelope) -> Judge:
+        """What the type of `envelope` needs, when it may stand in that stream."""
+        name, stream = envelope.type, envelope.stream
+        kind = kind_of(stream)
+        if name not in TYPES or TYPES[name][0] != kind:
+            raise Wrong(
+                "not-lawful",
+                envelope.seq,
+                "type",
+                "a type of the vocabulary in its own kind of stream",
+                f"{name} in {stream}",
+            )
+        if name not in self._judges:
             try:
-                module = self._modules[kind] = aggregate(kind)
+                self._judges[name] = Judge(name, aggregate(kind))
             except (KeyError, ModuleNotFoundError):
                 raise Wrong(
-                    "not-lawful", seq, "stream", "a kind of stream this gatebook knows", kind
+                    "not-lawful", envelope.seq, "stream", "a kind of stream this gatebook knows", kind
                 ) from None
-        return module
+        return self._judges[name]
 
     def run(self, last: int, progress: Callable[[int, int], None] | None = None) -> None:
         """Judge and fold the events up to `last`; hashes and forms are verification's business, not this one's.
@@ -68,57 +104,79 @@ class Replay:
         """
         connection = connect(self._store.path)
         try:
-            for row in connection.execute(RANGE_SQL, (1, last)):
-                raw = row[1]
-                # An open event takes no part in any fold; quotes inside text are escaped, so these are the members.
-                if b'"type":"x.' in raw and b'"stream":"x' in raw:
-                    self.open_events += 1
-                else:
-                    self._event(read_envelope(raw), row)
-                if progress is not None and row[0] % PROGRESS_EVERY == 0:
-                    progress(row[0], last)
+            if progress is None:
+                self._rows(connection.execute(RANGE_SQL, (1, last)))
+                return
+            for start in range(1, last + 1, PROGRESS_EVERY):
+                upto = min(last, start + PROGRESS_EVERY - 1)
+                self._rows(connection.execute(RANGE_SQL, (start, upto)))
+                progress(upto, last)
         except (msgspec.MsgspecError, TypeError) as error:
             raise Wrong("content-mismatch", None, "envelope", "the members of format 1", str(error)) from None
         finally:
             connection.close()
 
-    def _event(self, envelope: Envelope, row: Row) -> None:
-        name, stream = envelope.type, envelope.stream
-        if name not in TYPES or TYPES[name][0] != kind_of(stream):
-            raise Wrong(
-                "not-lawful",
-                envelope.seq,
-                "type",
-                "a type of the vocabulary in its own kind of stream",
-                f"{name} in {stream}",
-            )
-        module = self._module(kind_of(stream), envelope.seq)
-        fact = self._fact(envelope, row)
-        state = self.states.get(stream)
-        if state is None:
-            state = module.initial(stream)
+    def _rows(self, rows: Iterable[Row]) -> None:
+        """Judge and fold rows that follow the ones before; whatever stands in this loop every event pays for."""
+        states, judges, law, snapshots = self.states, self._judges, self.law, self._snapshots
+        before, moment = EPOCH, 0  # reckoned on from event to event, in small numbers
+        for row in rows:
+            envelope = read_envelope(row[1])
+            name, stream = envelope.type, envelope.stream
+            judge, state = judges.get(name), states.get(stream)
+            # A state is of the aggregate's own class, so that its class says of which kind the stream is.
+            if judge is None or type(state) is not judge.state:
+                if name.startswith("x.") and stream.startswith("x"):
+                    self.open_events += 1  # it takes no part in any fold
+                    continue
+                judge = self._judge(envelope)
+                if state is None:
+                    state = judge.initial(stream)
+            try:
+                data = judge.read(row[2]) if envelope.v == judge.v else self._data(envelope, row)
+            except msgspec.MsgspecError:
+                data = self._data(envelope, row)
+            recorded = envelope.recorded_at
+            passed = recorded - before
+            before = recorded
+            moment += (passed.days * 86_400 + passed.seconds) * SECOND + passed.microseconds
+            content = row[4]
+            if content is None and row[3] is not None:
+                content = self._store.artifact(Event(*row))
+            fact = Fact(
+                envelope.seq, stream, envelope.version, name, data, moment - envelope.clock_behind, envelope.actor,
+                envelope.via, envelope.correlation, envelope.causation, content, envelope.content_digest,
+            )  # fmt: skip
+            try:
+                judge.admit(state, fact, law)
+                if judge.signed:
+                    self._check_signature(fact)
+                states[stream] = state = judge.evolve(state, fact)
+            except (Unlawful, Invalid) as error:
+                raise _unlawful(envelope, error) from None
+            self.admitted += 1
+            if name == "ledger.restored":
+                law.void_before = envelope.seq
+            if snapshots and stream in snapshots:
+                self._compare(envelope, state, judge.fold)
+
+    def _data(self, envelope: Envelope, row: Row) -> Any:
+        """The data of an event in an older schema version; Wrong when it breaks its schema."""
         try:
-            module.admit(state, fact, self.law)
-            if name in SIGNED:
-                self._check_signature(fact)
-        except Unlawful as error:
+            return decode(envelope.type, envelope.v, row[2], envelope.seq)
+        except Tampered as error:
             raise Wrong(
-                "not-lawful", envelope.seq, name, "what the admission of its aggregate allows", str(error)
+                "not-lawful", envelope.seq, "data", f"the schema of {envelope.type}", str(error)
             ) from None
-        except Invalid as error:
-            raise Wrong(
-                "not-lawful", envelope.seq, name, "data in the form its type gives", str(error)
-            ) from None
-        self.states[stream] = state = module.evolve(state, fact)
-        self.admitted += 1
-        if name == "ledger.restored":
-            self.law.void_before = envelope.seq
-        kept = self._snapshots.get((stream, envelope.version))
-        if kept is not None and kept[0] == module.FOLD and msgspec.json.encode(state) != kept[1]:
+
+    def _compare(self, envelope: Envelope, state: Any, fold: str) -> None:
+        """A snapshot that this fold made must be the state that it stands for."""
+        kept = self._snapshots[envelope.stream].get(envelope.version)
+        if kept is not None and kept[0] == fold and msgspec.json.encode(state) != kept[1]:
             raise Wrong(
                 "not-lawful",
                 envelope.seq,
-                f"snapshot of {stream}",
+                f"snapshot of {envelope.stream}",
                 "the state folded from the events",
                 "another state",
             )
@@ -143,24 +201,14 @@ class Replay:
                 str(error),
             ) from None
 
-    def _fact(self, envelope: Envelope, row: Row) -> Fact:
-        try:
-            data = decode(envelope.type, envelope.v, row[2], envelope.seq)
-        except Tampered as error:
-            raise Wrong(
-                "not-lawful", envelope.seq, "data", f"the schema of {envelope.type}", str(error)
-            ) from None
-        content = row[4]
-        if content is None and row[3] is not None:
-            from ledger.event import Event
 
-            content = self._store.artifact(Event(*row))
-        moment = envelope.recorded_at
-        clock = int(moment.timestamp()) * SECOND + moment.microsecond - envelope.clock_behind
-        return Fact(
-            envelope.seq, envelope.stream, envelope.version, envelope.type, data, clock, envelope.actor, envelope.via,
-            envelope.correlation, envelope.causation, content, envelope.content_digest,
-        )  # fmt: skip
+def _unlawful(envelope: Envelope, error: Unlawful | Invalid) -> Wrong:
+    expected = (
+        "what the admission of its aggregate allows"
+        if isinstance(error, Unlawful)
+        else "data in the form its type gives"
+    )
+    return Wrong("not-lawful", envelope.seq, envelope.type, expected, str(error))
 
 
 def replay(

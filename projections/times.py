@@ -162,15 +162,16 @@ def parse_time(text: object, what: str = "time") -> int:
     """
     if not isinstance(text, str):
         raise Invalid(f"{what} must be a time as text, like 2026-08-25T12:00:00Z")
+    known = _known_texts.get(text)
+    if known is not None:
+        return known
     try:
         if len(text) > 64:
             raise _OddError("it is too long")
-        moment = _known_texts.get(text)
+        moment = _printed(text)
         if moment is None:
-            moment = _printed(text)
-            if moment is None:
-                moment = _moment(text)
-            _remember(text, moment)
+            moment = _moment(text)
+        _remember(text, moment)
         return moment
     except _OddError as odd:
         raise Invalid(f"{what} {text[:64]!r}: {odd}") from None

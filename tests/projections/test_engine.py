@@ -256,7 +256,7 @@ def test_an_older_schema_version_is_upcast_when_read_and_never_rewritten(ledger,
 
     monkeypatch.setattr(circuit, "VERSIONS", {"circuit.closed": 2}, raising=False)
     monkeypatch.setattr(circuit, "UPCASTS", {("circuit.closed", 1): split}, raising=False)
-    monkeypatch.setattr(engine, "_decoders", {})
+    monkeypatch.setattr(engine, "_readers", {})
     assert decode("circuit.closed", 1, old.data) == circuit.Closed("p", "native", "2026-05-28T20:00:00Z")
     assert state_of(ledger, STREAM) == (circuit.State(), 1)
     assert ledger.store.reader().event(old.seq).hash == old.hash
