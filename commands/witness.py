@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from commands.context import emit, put
 from commands.flags import Args, Command, Flag, Word
-from ledger.errors import GatebookError, Invalid
+from ledger.errors import GatebookError, Invalid, Refused, Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +38,29 @@ def _growth(file: str, note: str) -> ConsistencyFile:
     return proof
 
 
+def _rotated(file: str, old: VerifierKey) -> VerifierKey:
+    """The ledger's key after `old`, from an inclusion proof of the `key.changed` event that `old` signed.
+
+    Raises:
+        Invalid: a proof of something else. Refused: `old` did not sign it. Tampered: the proof does not hold.
+    """
+    from commands.append import read_input
+    from ledger.canonical import load
+    from ledger.proofs.bundle import InclusionFile, check_inclusion_file, parse_file
+    from ledger.proofs.note import ED25519, VerifierKey
+    from projections.authority import key_signature_holds
+
+    proof = parse_file(read_input(file, "--rotated"))
+    if not isinstance(proof, InclusionFile) or load(proof.envelope).get("type") != "key.changed":
+        raise Invalid(f"{file}: no proof of a key.changed event: `gatebook prove SEQ` of it makes one")
+    name, key, signature = (str(load(proof.data).get(member)) for member in ("name", "key", "signature"))
+    if name != "checkpoint" or not key_signature_holds(old.public.hex(), name, key, signature):
+        raise Refused(f"{file}: the key that this witness knows did not sign that checkpoint key")
+    new = VerifierKey(old.name, ED25519, bytes.fromhex(key))
+    check_inclusion_file(proof, [new])
+    return new
+
+
 def _log_keys(args: Args, context: Context, origin: str, proof: ConsistencyFile | None) -> list[VerifierKey]:
     """Keys to know the ledger `origin` by at first sight: given, kept on this machine, or bound to its id by genesis."""
     from commands.audit.keys import given_keys, kept_keys, ledger_keys
@@ -67,8 +90,16 @@ def run_cosign(args: Args, context: Context) -> int:
     proof = _growth(args.proof, text) if args.proof is not None else None
     witness = load_witness(args.dir)
     try:
-        keys = [] if witness.log_key is not None else _log_keys(args, context, origin, proof)
-        cosigned = witness.cosign(text, keys, proof.path if proof is not None else None, int(time.time()))
+        known = witness.log_key
+        keys = _log_keys(args, context, origin, proof) if known is None else [known]
+        if known is None and args.rotated:
+            raise Usage(
+                "--rotated is for a witness that knows the key before: give this one the key now, by --key"
+            )
+        for file in args.rotated:
+            keys.append(_rotated(file, keys[-1]))
+        path = proof.path if proof is not None else None
+        cosigned = witness.cosign(text, keys, path, int(time.time()), keys[1:] if known is not None else ())
     finally:
         witness.close()
     put(cosigned)
@@ -96,6 +127,12 @@ COMMANDS = {
                 "--key",
                 "VKEY|@FILE",
                 "the ledger's verifier key, where this machine cannot know it, the first time",
+                many=True,
+            ),
+            Flag(
+                "--rotated",
+                "F",
+                "the ledger changed its key: `gatebook prove SEQ` of that key.changed event, one a change, in order",
                 many=True,
             ),
         ),

@@ -96,43 +96,52 @@ class Witness:
         os.close(self._lock)
 
     def cosign(
-        self, text: str, keys: Sequence[notes.VerifierKey], path: Sequence[bytes] | None, timestamp: int
+        self,
+        text: str,
+        keys: Sequence[notes.VerifierKey],
+        path: Sequence[bytes] | None,
+        timestamp: int,
+        successors: Sequence[notes.VerifierKey] = (),
     ) -> str:
         """The note `text` with this witness' cosignature, if the log only grew since the last one it saw.
 
         `keys` may hold the log's key, needed the first time only; `path` is a consistency proof from the
-        remembered size, needed when the log grew; `timestamp` is POSIX seconds.
+        remembered size, needed when the log grew; `timestamp` is POSIX seconds; `successors` are keys of which the
+        caller has proof that the key known here, or one before in the list, handed over to them.
 
         Raises:
             Refused: unknown log key, another log, no proof where one is needed. Tampered: forged, forked,
             shrunk. Invalid: malformed.
         """
-        head, log_key = self._known_log(text, keys)
+        head, log_key = self._known_log(text, keys, successors)
         self._grown_from_memory(head, path)
         note = notes.cosign_note(notes.parse_note(text), self.key.name, self._private, timestamp)
         # Crash before this line: nothing is remembered, nothing was given out.
         _write(os.path.join(self.directory, "memory"), str(note).encode())
         # Crash after this line: remembered as seen; asking again for the same note gives a signature.
-        if self.log_key is None:
+        if self.log_key is None or log_key is not self.log_key:
             _write(os.path.join(self.directory, "log-key"), f"{log_key}\n".encode())
         self.log_key, self.memory, self._last = log_key, str(note), head
         return str(note)
 
     def _known_log(
-        self, text: str, keys: Sequence[notes.VerifierKey]
+        self, text: str, keys: Sequence[notes.VerifierKey], successors: Sequence[notes.VerifierKey]
     ) -> tuple[notes.Checkpoint, notes.VerifierKey]:
         origin = notes.parse_checkpoint(notes.parse_note(text).text).origin
         if self.log_key is not None and origin != self.log_key.name:
             raise Refused(
                 f"this witness watches ledger {self.log_key.name}, the note is of {origin[:64]}: another ledger"
             )
-        known = [self.log_key] if self.log_key is not None else [key for key in keys if key.name == origin]
+        if self.log_key is not None:
+            known = [self.log_key, *successors]
+        else:
+            known = [key for key in keys if key.name == origin]
         if not known:
             raise Refused(
                 f"the key of ledger {origin[:64]} is not known here: give it with --key (`gatebook checkpoint --key` prints it)"
             )
         head, signers, _ = bundle.signed_head(text, known)
-        return head, signers[0]
+        return head, next(key for key in reversed(known) if key in signers)
 
     def _grown_from_memory(self, head: notes.Checkpoint, path: Sequence[bytes] | None) -> None:
         last = self._last

@@ -155,3 +155,54 @@ def test_a_witness_whose_memory_is_damaged_says_so_and_signs_nothing(watched, na
     code, out, err = watched("witness", "cosign", "new.note", "--dir", "w", "--proof", "growth.proof")
     assert (code, out) == (1, "")
     assert "the memory of this witness is damaged" in err
+
+
+def rotated(cli, number: int) -> None:
+    """Rotate the ledger's key, and make note, proof of growth and proof of the change under that number."""
+    seq = cli.json("authority", "rotate", "checkpoint")["seq"]
+    cli.ok("checkpoint", "--out", f"{number}.note")
+    cli.ok("prove", "--consistency", "w/memory", f"{number}.note", "--out", f"{number}.growth")
+    cli.ok("prove", str(seq), "--to", f"{number}.note", "--out", f"{number}.rotated")
+
+
+def cosign(cli, number: int, *more: str):
+    return cli("witness", "cosign", f"{number}.note", "--dir", "w", "--proof", f"{number}.growth", *more)
+
+
+def test_a_witness_follows_a_new_key_that_the_old_one_signed(watched):
+    rotated(watched, 1)
+    code, out, err = cosign(watched, 1)
+    assert (code, out) == (4, "")
+    assert "known key" in err
+    code, out, _ = cosign(watched, 1, "--rotated", "1.rotated")
+    assert code == 0
+    assert any(line.by(notes.parse_verifier_key(watched.key)) for line in notes.parse_note(out).signatures)
+    watched.notes(3)
+    watched.ok("checkpoint", "--out", "2.note")
+    watched.ok("prove", "--consistency", "w/memory", "2.note", "--out", "2.growth")
+    assert cosign(watched, 2)[0] == 0, "the new key is the one that it knows from now on"
+
+
+def test_two_changes_are_followed_in_their_order_only(watched):
+    rotated(watched, 1)
+    rotated(watched, 2)
+    assert cosign(watched, 2, "--rotated", "2.rotated")[0] == 4
+    assert cosign(watched, 2, "--rotated", "2.rotated", "--rotated", "1.rotated")[0] == 4
+    assert cosign(watched, 2, "--rotated", "1.rotated", "--rotated", "2.rotated")[0] == 0
+
+
+def test_a_proof_of_another_event_or_another_key_makes_no_witness_follow(watched):
+    rotated(watched, 1)
+    watched.ok("prove", "3", "--to", "1.note", "--out", "three.proof")
+    code, _, err = cosign(watched, 1, "--rotated", "three.proof")
+    assert code == 1
+    assert "no proof of a key.changed event" in err
+    seq = watched.json("authority", "rotate", "receipt")["seq"]
+    watched.ok("checkpoint", "--out", "later.note")
+    watched.ok("prove", str(seq), "--to", "later.note", "--out", "receipt.rotated")
+    assert cosign(watched, 1, "--rotated", "receipt.rotated")[0] == 4
+    with open("1.rotated", encoding="utf-8") as file:
+        proof = file.read()
+    at = proof.index("signature") + 14
+    watched.write("forged.rotated", proof[:at] + ("1" if proof[at] != "1" else "2") + proof[at + 1 :])
+    assert cosign(watched, 1, "--rotated", "forged.rotated")[0] in (3, 4)
