@@ -49,9 +49,10 @@ def export(args: Args, context: Context) -> int:
 
 def import_(args: Args, _context: Context) -> int:
     """Make a read-only archive from an export."""
+    from ledger.access import place_of_files
     from ledger.archive import default_folder, import_archive
 
-    folder = os.path.abspath(args.to) if args.to is not None else default_folder(args.file)
+    folder = place_of_files(args.to) if args.to is not None else default_folder(args.file)
     report, ledger_id = import_archive(args.file, folder)
     emit(
         {

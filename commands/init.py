@@ -22,7 +22,7 @@ def _own_place(folder: str) -> str:
 
 def run(args: Args, context: Context) -> int:
     """Make `.gatebook/` here (or where `--ledger` says, or in the common git directory); again: no change."""
-    from ledger.access import FOLDER, create_ledger, git_common_dir
+    from ledger.access import FOLDER, create_ledger, git_common_dir, place_of_files
 
     if args.single_key and args.signers is None:
         raise Usage("--single-key goes with --signers")
@@ -38,11 +38,11 @@ def run(args: Args, context: Context) -> int:
     else:
         named = context.ledger_given or os.environ.get("GATEBOOK_LEDGER")
         if named and named.startswith("nats://"):
-            from ledger.fleet import create_fleet  # type: ignore[import-not-found,unused-ignore]
+            from ledger.fleet import create_fleet
 
             emit(create_fleet(named, context.origin(), genesis))
             return 0
-        folder = os.path.abspath(named or FOLDER)
+        folder = place_of_files(named or FOLDER)
         if os.path.basename(folder) == "ledger.db":
             folder = os.path.dirname(folder)
         folder = _own_place(folder)

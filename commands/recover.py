@@ -131,13 +131,13 @@ def _other(ledger: Ledger, memory: tuple[int, bytes]) -> bool:
 
 def trust(args: Args, _context: Context) -> int:
     """Accept a found ledger on this machine, its present head included."""
-    from ledger.access import find
+    from ledger.access import find, place_of_files
     from ledger.access import trust as accept
 
     folder = args.path or find()
     if folder is None:
         raise Usage("no ledger here; run `gatebook init`, or name one: gatebook trust PATH")
-    ledger = accept(os.path.abspath(folder))
+    ledger = accept(place_of_files(folder))
     head = ledger.store.head()
     emit({"ledger_id": ledger.id, "path": ledger.folder, "seq": head.seq, "hash": head.hash.hex()})
     ledger.close()

@@ -147,6 +147,19 @@ class Ledger:
             self._memory.close()
 
 
+def place_of_files(location: str) -> str:
+    """`location` as an absolute path.
+
+    Raises:
+        Usage: it is a URL: no directory `tls:` is made or looked for.
+    """
+    if "://" in location and not os.path.exists(location):
+        raise Usage(
+            f"{location[:200]}: a path is needed here; a fleet's ledger is --ledger nats://host:port/NAME"
+        )
+    return os.path.abspath(location)
+
+
 def _database(location: str) -> str:
     """The database file that a `--ledger` value means: the file, its directory, or a directory that holds `.gatebook`."""
     if os.path.isdir(location):
@@ -162,7 +175,7 @@ def open_ledger(location: str, *, now: Callable[[], int] = clock.now_us) -> Ledg
     Raises:
         Usage: none there. Tampered, Invalid, Unavailable: as `SQLiteStore`.
     """
-    path = os.path.abspath(_database(location))
+    path = _database(place_of_files(location))
     store = SQLiteStore(path, now=now)
     archive = store.query("PRAGMA application_id")[0][0] == ARCHIVE_ID
     return Ledger(store, archive=archive)
@@ -235,10 +248,9 @@ def open_current(location: str | None, *, now: Callable[[], int] = clock.now_us)
     named = location or os.environ.get("GATEBOOK_LEDGER")
     if named:
         if named.startswith("nats://"):
-            from ledger.fleet import open_fleet  # type: ignore[import-not-found,unused-ignore]
+            from ledger.fleet import open_fleet
 
-            opened: Ledger = open_fleet(named, now=now)
-            return opened
+            return open_fleet(named, now=now)
         return open_ledger(named, now=now)
     folder = find()
     if folder is None:

@@ -117,3 +117,18 @@ def test_a_umask_of_others_does_not_open_what_is_private(here):
             path = os.path.join(root, name)
             if "gatebook" in path and name not in ("home", "state"):
                 assert stat.S_IMODE(os.stat(path).st_mode) & 0o077 == 0, path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--ledger", "tls://127.0.0.1:4222/team", "init"),
+        ("--ledger", "NATS://127.0.0.1:4222/team", "log"),
+        ("import", "e.jsonl", "--to", "nats://127.0.0.1:4222/team"),
+        ("trust", "nats://127.0.0.1:4222/team"),
+    ],
+)
+def test_a_url_where_a_path_is_needed_is_said_and_makes_no_directory(here, words):
+    (here / "e.jsonl").write_text("")
+    call(*words).refused(2, "nats://host:port/NAME")
+    assert os.listdir(here) == ["e.jsonl"]
