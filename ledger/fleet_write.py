@@ -180,8 +180,7 @@ class Keep:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", self._rows)
-            self._reader.write_erasures()
-            self._reader.write_snapshots()
+            self._reader.write_rest()
             # What the commit would write is in the WAL by then, undone like all of it when the place is another's.
             self._connection.cache_flush()
         except apsw.Error as error:

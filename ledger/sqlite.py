@@ -185,9 +185,8 @@ class SQLiteReader:
 
     def head_after(self, events: Sequence[Event]) -> Head:
         """The head once `events` stand, dated as `seal` does it."""
-        recorded = max(self.clock, self.head().recorded_us + 1) + len(events) - 1
-        last = events[-1]
-        return Head(last.seq, last.hash, recorded, self.clock)
+        first, clock, last = self.head().recorded_us + 1, self.clock, events[-1]
+        return Head(last.seq, last.hash, (clock if clock > first else first) + len(events) - 1, clock)
 
     def versions_after(self, versions: dict[str, int]) -> dict[str, int]:
         """All versions that are known once `versions` hold; forgotten when they have become many."""
@@ -273,13 +272,10 @@ class SQLiteReader:
         """Erase content and salt of event `seq` together with what this transaction appends."""
         self._erased.append((seq,))
 
-    def write_erasures(self) -> None:
-        """Erase what `erase` collected; the trigger lets nothing else change."""
+    def write_rest(self) -> None:
+        """Erase what `erase` collected (the trigger lets nothing else change), insert what `save_snapshot` did; after the events are in."""
         for seq in self._erased:
             self._store.query("UPDATE events SET content = NULL, salt = NULL WHERE seq = ?", seq)
-
-    def write_snapshots(self) -> None:
-        """Insert what `save_snapshot` collected, after the events are in."""
         for stream, version, fold, state in self._snapshots:
             for event in self.stream(stream, after=version - 1, upto=version):
                 digest = snapshot_digest(stream, version, event.hash, fold, state)
@@ -462,11 +458,12 @@ class SQLiteStore:
             try:
                 self._take_lock()
                 # After each commit the files are looked at again, so between commits that follow closely once is enough.
-                if time.monotonic() - self._looked_at > IDLE_SECONDS:
+                began = time.monotonic()
+                if began - self._looked_at > IDLE_SECONDS:
                     self._check_files("nothing was written")
                 done = self._write(connection, decide, origin, clock_jump)
                 self._check_files("what was just written may be lost, so it is not acknowledged")
-                self._looked_at = time.monotonic()
+                self._looked_at = began
                 # Crash here: the events are durable, the head memory is one step behind: harmless.
                 if not done.replayed and done.events and self._after_commit is not None:
                     self._after_commit(done.events[-1])
@@ -505,8 +502,7 @@ class SQLiteStore:
                 self._before_commit(reader, done.events)
             # Crash before COMMIT returns: nothing is acknowledged; SQLite's WAL holds all of the batch or none.
             self._cursor.executemany(_INSERT, map(self.row, done.events))
-            reader.write_snapshots()
-            reader.write_erasures()
+            reader.write_rest()
             execute("COMMIT")
             self._tip = Tip(
                 connection.data_version(),
