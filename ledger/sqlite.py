@@ -186,7 +186,7 @@ class SQLiteReader:
     def head_after(self, events: Sequence[Event]) -> Head:
         """The head once `events` stand, dated as `seal` does it."""
         first, clock, last = self.head().recorded_us + 1, self.clock, events[-1]
-        return Head(last.seq, last.hash, (clock if clock > first else first) + len(events) - 1, clock)
+        return Head(last.seq, last.hash, max(clock, first) + len(events) - 1, clock)
 
     def versions_after(self, versions: dict[str, int]) -> dict[str, int]:
         """All versions that are known once `versions` hold; forgotten when they have become many."""
