@@ -19,6 +19,9 @@ ADOPTED = "adopted"
 NOT_APPROVED, PAUSED, SKILL_MISSING, INTERRUPTED = "not_approved", "paused", "skill_missing", "interrupted"
 
 
+_keys: dict[tuple[str, str], str] = {}  # by course and assignment: every rule over a plan's items asks again
+
+
 class Item(Struct, frozen=True, forbid_unknown_fields=True):
     """One item of a plan: what the rules read of it. Ids as text."""
 
@@ -31,7 +34,13 @@ class Item(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def key(self) -> str:
         """The item's result key."""
-        return result_key(self.course_id, self.assignment_id)
+        ids = self.course_id, self.assignment_id
+        key = _keys.get(ids)
+        if key is None:
+            if len(_keys) > 2000:
+                _keys.clear()
+            key = _keys[ids] = result_key(*ids)
+        return key
 
 
 class Proposed(Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,6 +9,7 @@ from projections import lean  # noqa: F401 - before msgspec
 
 # isort: split
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from projections.fact import Fact, Law, digest_text
 from projections.receipt_rules import (
@@ -25,6 +26,10 @@ from projections.receipt_rules import (
     usage_fault,
 )
 from projections.times import parse_time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 KIND = "receipt"
 FOLD = "receipt/2"
@@ -117,9 +122,11 @@ class State(Struct, omit_defaults=True):
     handed_in: str = ""
     handed_in_at: int = 0
 
-    def rules(self) -> dict[str, ActionRule]:
+    def rules(self) -> Mapping[str, ActionRule]:
         """The actions this receipt knows: the common ones and those of its own."""
         own = () if self.issued is None else self.issued.rules
+        if not own:
+            return ACTIONS
         return {**ACTIONS, **{rule.action: ActionRule(rule.limit, terminal=rule.terminal) for rule in own}}
 
     def submits(self, course_id: str, assignment_id: str) -> bool:
@@ -282,7 +289,7 @@ def _admit_consumed(state: State, issued: Issued, fact: Fact, law: Law) -> None:
 
 def consume_fault(state: State, issued: Issued, request: Consumed, clock: int) -> str | None:
     """The first fault from origin to usage, `name: detail`, or None (contract: Validation, in this order)."""
-    receipt = {name: getattr(issued, name) for name in issued.__struct_fields__}
+    receipt = asdict(issued)
     asked = {
         "origin": request.origin,
         "course_id": request.course_id,

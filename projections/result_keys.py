@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ledger.errors import Invalid
 
-_KEPT = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+_KEPT = frozenset(_LETTERS)
 _ID_LIMIT = 96
 
 
@@ -23,6 +24,13 @@ def identity_text(value: object, where: str) -> str:
 def safe_id(value: object, where: str = "id") -> str:
     """The id as it stands in names: runs of characters outside `[A-Za-z0-9_.-]` are one `-`, ends trimmed, 96 at most."""
     text = identity_text(value, where)
+    name = (_with_gaps(text) if text.strip(_LETTERS) else text).strip("-.")[:_ID_LIMIT]
+    if name == "":
+        raise Invalid(f"{where} {text!r} leaves no name; an id needs a letter or digit")
+    return name
+
+
+def _with_gaps(text: str) -> str:
     letters: list[str] = []
     in_gap = False
     for letter in text:
@@ -31,10 +39,7 @@ def safe_id(value: object, where: str = "id") -> str:
         elif not in_gap:
             letters.append("-")
         in_gap = letter not in _KEPT
-    name = "".join(letters).strip("-.")[:_ID_LIMIT]
-    if name == "":
-        raise Invalid(f"{where} {text!r} leaves no name; an id needs a letter or digit")
-    return name
+    return "".join(letters)
 
 
 def result_key(course_id: object, assignment_id: object) -> str:
