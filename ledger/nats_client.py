@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 5.0
 MAX_LINE = 64 * 1024
+MAX_MESSAGE = 96 << 20  # the largest payload that a server takes (64 MiB), as base64 in an answer
 PORT = 4222
 
 
@@ -89,6 +90,11 @@ def parse_server(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def _of_certificates(error: OSError) -> bool:
+    reason = str(getattr(error, "reason", ""))
+    return "_ALERT_" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason)
+
+
 class Connection:
     """One TCP or TLS connection to one server. Any failure leaves it unusable; `Link` makes the next."""
 
@@ -117,13 +123,21 @@ class Connection:
     def _greet(self, login: Login, tls_name: str) -> None:
         if login.tls_first:
             self._secure(login, tls_name)
-        line = self._line()
+        try:
+            line = self._line()
+        except Silence as error:
+            if login.tls_first:
+                raise
+            raise Unavailable(f"{error}: no NATS server, or one that wants TLS first (tls_first)") from None
         if not line.startswith(b"INFO "):
             raise Unavailable(f"nats {self.server}: not a NATS server")
         try:
-            self.info = load(line[5:])
+            info = load(line[5:])
         except Exception:  # noqa: BLE001 - the C scanner raises several kinds for bytes that are no JSON
-            raise Unavailable(f"nats {self.server}: not a NATS server") from None
+            info = None
+        if not isinstance(info, dict):
+            raise Unavailable(f"nats {self.server}: not a NATS server")
+        self.info: dict[str, object] = info
         tls = bool(self.info.get("tls_required")) or (login.tls and bool(self.info.get("tls_available")))
         if not login.tls_first and (tls or login.tls):
             if not tls:
@@ -192,6 +206,8 @@ class Connection:
             self._socket.settimeout(left)
             more = self._socket.recv(1 << 18)
         except OSError as error:
+            if _of_certificates(error):  # said after the handshake by TLS 1.3
+                raise Refused(f"nats {self.server}: TLS: it does not take our certificate: {error}") from None
             raise Silence(f"nats {self.server}: {error.strerror or error}") from None
         if not more:
             raise Silence(f"nats {self.server}: the server closed the connection")
@@ -246,7 +262,7 @@ class Connection:
             try:
                 total = int(words[-1])
                 head = int(words[-2]) if words[0] == b"HMSG" else 0
-                if words[0] not in (b"MSG", b"HMSG"):
+                if words[0] not in (b"MSG", b"HMSG") or not 0 <= head <= total <= MAX_MESSAGE:
                     raise ValueError
             except (ValueError, IndexError):
                 raise Silence(f"nats {self.server}: unexpected {line[:40]!r}") from None
@@ -255,6 +271,8 @@ class Connection:
             start = self._at
             stop = start + total
             self._at = stop + 2
+            if self._buffer[stop : stop + 2] != b"\r\n":
+                raise Silence(f"nats {self.server}: a message that does not end where it says")
             return Message(words[1], self._buffer[start : start + head], self._buffer[start + head : stop])
 
     def close(self) -> None:
@@ -283,16 +301,18 @@ class Link:
         """The open connection, or a new one to the first server that answers.
 
         Raises:
-            Unavailable: none answers. Refused: the login is not accepted.
+            Unavailable: none answers. Refused: none takes us, one at least because of the login or its certificate.
         """
         if self._connection is not None:
             return self._connection
-        problems = []
+        problems: list[str] = []
+        kind: type[Refused | Unavailable] = Unavailable
         for host, port in list(self.servers):
             try:
                 numeric = host.replace(".", "").isdigit() or ":" in host
                 made = Connection(host, port, self.login, tls_name=self._seed if numeric else host)
-            except Unavailable as error:
+            except (Unavailable, Refused) as error:
+                kind = Refused if isinstance(error, Refused) else kind
                 problems.append(str(error))
                 self.servers.append(self.servers.pop(0))  # the next call begins with another one
                 continue
@@ -301,7 +321,7 @@ class Link:
                 made.send(b"SUB " + self._topic + b" 2\r\n")
             self._learn(made.info.get("connect_urls"))
             return made
-        raise Unavailable("; ".join(problems))
+        raise kind("; ".join(problems))
 
     def _learn(self, urls: object) -> None:
         for text in urls if isinstance(urls, list) else []:

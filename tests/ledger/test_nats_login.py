@@ -256,7 +256,7 @@ def test_tls_is_used_and_checked(tmp_path, home, monkeypatch):
     url = f"nats://{server.address}/{NAME}"
     for members in ({}, {"ca": other, "cert": client, "key": client_key}, {"ca": ca}):
         context(monkeypatch, tmp_path, **members)
-        with pytest.raises((Refused, Unavailable)):
+        with pytest.raises(Refused):
             create_fleet(url, ORIGIN, {})
     context(monkeypatch, tmp_path, ca=ca, cert=client, key=client_key)
     assert create_fleet(url, ORIGIN, {})["created"]
@@ -265,6 +265,35 @@ def test_tls_is_used_and_checked(tmp_path, home, monkeypatch):
     with pytest.raises(Refused, match="offers none"):
         create_fleet(f"nats://{plain.address}/{NAME}", ORIGIN, {})
     plain.kill()
+
+
+def test_a_server_that_does_not_take_us_is_passed_over_for_one_that_does(tmp_path, home, monkeypatch):
+    """One node's certificate is another's: the cluster's other nodes still serve; alone it is a refusal."""
+    ca, _, issuer = certificate(tmp_path, "ca")
+    cert, key, _ = certificate(tmp_path, "server", issuer)
+    false, false_key, _ = certificate(tmp_path, "other")
+    bad = Server(tmp_path / "b", extra=f'tls {{ cert_file: "{false}", key_file: "{false_key}" }}').start()
+    good = Server(tmp_path / "g", extra=f'tls {{ cert_file: "{cert}", key_file: "{key}" }}').start()
+    context(monkeypatch, tmp_path, ca=ca)
+    with pytest.raises(Refused, match="TLS failed"):
+        create_fleet(f"nats://{bad.address}/{NAME}", ORIGIN, {})
+    assert create_fleet(f"nats://{bad.address},{good.address}/{NAME}", ORIGIN, {})["created"]
+    bad.kill()
+    good.kill()
+
+
+def test_a_server_that_wants_tls_first_is_hinted_at(tmp_path, home, monkeypatch):
+    ca, _, issuer = certificate(tmp_path, "ca")
+    cert, key, _ = certificate(tmp_path, "server", issuer)
+    tls = f'tls {{ cert_file: "{cert}", key_file: "{key}", handshake_first: true }}'
+    server = Server(tmp_path / "s", extra=tls).start()
+    url = f"nats://{server.address}/{NAME}"
+    context(monkeypatch, tmp_path, ca=ca)
+    with pytest.raises(Unavailable, match="tls_first"):
+        create_fleet(url, ORIGIN, {})
+    context(monkeypatch, tmp_path, ca=ca, tls_first=True)
+    assert create_fleet(url, ORIGIN, {})["created"]
+    server.kill()
 
 
 def test_the_selected_context_is_used_only_for_its_own_servers(tmp_path, monkeypatch):
