@@ -27,6 +27,9 @@ _STREAM_NOT_FOUND = 10059
 _NO_REPLICAS = (10074, 10005)  # replicas without a cluster; no suitable peers
 _NAME_IN_USE = 10058
 _NOT_FOUND = 10037
+_TOO_LARGE = 10054
+_SEALED = 10109
+_NOT_ONE = "nats: an answer that is not JetStream's"
 
 
 class WrongLast(Exception):
@@ -69,8 +72,31 @@ def read_answer(message: Message) -> dict[str, object]:
     except Exception:  # noqa: BLE001 - the C scanner raises several kinds for bytes that are no JSON
         found = None
     if not isinstance(found, dict):
-        raise Silence("nats: an answer that is not JetStream's")
+        raise Silence(_NOT_ONE)
     return found
+
+
+def message_from(answer: dict[str, object], first: int) -> tuple[int, bytes, bytes] | None:
+    """(place, headers, body) in an answer to STREAM.MSG.GET for a message at `first` or later; None: there is none.
+
+    Raises:
+        Unavailable: an answer to something else.
+    """
+    from base64 import b64decode
+
+    code, text = problem(answer)
+    if code == _NOT_FOUND:
+        return None
+    message = answer.get("message")
+    given = message if isinstance(message, dict) and not code else {}
+    place = given.get("seq")
+    try:
+        headers, body = (b64decode(str(given.get(name) or "")) for name in ("hdrs", "data"))
+    except ValueError:
+        place = None
+    if type(place) is not int or place < first:
+        raise Unavailable(f"nats: {text}" if code else _NOT_ONE)
+    return place, headers, body
 
 
 class Stream:
@@ -120,8 +146,13 @@ class Stream:
         return answer
 
     def info(self) -> dict[str, object]:
-        """Configuration and state, from the stream's leader."""
-        return self.api("INFO")
+        """Configuration and state, from the stream's leader; the numbers of its state are numbers. Errors as `api`."""
+        answer = self.api("INFO")
+        state = answer.get("state")
+        given = state if isinstance(state, dict) else {"last_seq": ""}
+        if any(type(given.get(name) or 0) is not int for name in ("first_seq", "last_seq", "num_deleted")):
+            raise Silence(_NOT_ONE)
+        return answer
 
     def create(self) -> None:
         """Make the stream on three servers where there are, else on one; one that exists is left as it is.
@@ -182,8 +213,12 @@ class Stream:
         code, text = problem(answer)
         if code == _WRONG_LAST:
             raise WrongLast
+        if code == _TOO_LARGE:
+            raise Invalid(f"nats: stream {self.name}: {text}: its administrator set max_msg_size")
+        if code == _SEALED:
+            raise Refused(f"nats: stream {self.name}: {text}: it was ended; nothing was recorded")
         if code:
-            # Full, sealed, no leader, batch given up: all said before anything is stored.
+            # Full, no leader, batch given up: all said before anything is stored.
             raise Unavailable(f"nats: stream {self.name}: {text}")
         place = answer.get("seq")
         if not isinstance(place, int) or answer.get("stream") != self.name:
@@ -220,16 +255,9 @@ class Stream:
 
     def at_leader(self, place: int) -> tuple[bytes, bytes] | None:
         """(headers, body) of the message at `place` as the stream's leader has it; None when there is none."""
-        from base64 import b64decode
-
         answer = read_answer(self.link.request(f"{API}STREAM.MSG.GET.{self.name}", encode({"seq": place})))
-        code, text = problem(answer)
-        if code == _NOT_FOUND:
-            return None
-        message = answer.get("message")
-        if code or not isinstance(message, dict):
-            raise Unavailable(f"nats: stream {self.name}: {text}")
-        return b64decode(str(message.get("hdrs") or "")), b64decode(str(message.get("data") or ""))
+        found = message_from(answer, place)
+        return found and found[1:]
 
 
 def create_stream(link: Link, name: str, config: object) -> None:

@@ -16,7 +16,7 @@ from ledger.canonical import encode
 from ledger.clock import format_us, now_us
 from ledger.errors import Refused, Unavailable
 from ledger.event import SALT_BYTES
-from ledger.jetstream import API, create_stream, problem, read_answer
+from ledger.jetstream import API, NoStream, Stream, create_stream, message_from, problem, read_answer
 from ledger.nats_client import ANSWER_SECONDS, Message, Silence
 
 TYPE_CHECKING = False
@@ -169,7 +169,7 @@ class Objects:
 
     def _get_part(self, digests: list[str]) -> dict[str, tuple[bytes, bytes]]:
         subject = f"{API}DIRECT.GET.{self.stream}".encode()
-        chunks: dict[bytes, list[bytes]] = {}
+        chunks: dict[bytes, list[bytes]] = {}  # what is larger than a chunk is none of ours
         names: dict[bytes, str] = {}
         for digest in digests:
             inbox = self.link.open_inbox()
@@ -180,11 +180,14 @@ class Objects:
         while open_ones:
             message = self._next(open_ones)
             if b"\r\nNats-Time-Stamp: " in message.headers:
-                chunks[message.subject].append(message.payload)
+                parts = chunks[message.subject]
+                parts.append(message.payload if len(message.payload) <= CHUNK else b"")
+                if len(parts) > _MAX_CHUNKS:
+                    raise Unavailable(f"nats: bucket {self.bucket}: more than was asked for")
             elif message.status in (204, 404):
                 open_ones.discard(message.subject)
             elif message.status == 503:
-                raise Silence(f"nats: nobody serves bucket {self.bucket} now")
+                raise self._nobody()
             else:
                 raise Unavailable(f"nats: bucket {self.bucket}: {message.headers[:60]!r}")
         found = {}
@@ -196,23 +199,28 @@ class Objects:
                 found[digest] = (whole[:SALT_BYTES], whole[SALT_BYTES:])
         return found
 
+    def _nobody(self) -> Unavailable:
+        """Why nobody serves the bucket: it is gone, or for now."""
+        try:
+            Stream(self.link, self.stream).info()
+        except NoStream:
+            return Unavailable(
+                f"nats: there is no bucket {self.bucket}, so contents are lost: look for a backup of stream {self.stream}; "
+                "`gatebook init` makes an empty one"
+            )
+        return Silence(f"nats: nobody serves bucket {self.bucket} now")
+
     def _from_leader(self, digest: str) -> bytes:
         """The object as the bucket's leader has it: a replica that lags behind may not have it yet."""
         return b"".join(chunk for _, chunk in self._chunks_at_leader(digest))
 
     def _chunks_at_leader(self, digest: str) -> Iterator[tuple[int, bytes]]:
-        from base64 import b64decode
-
-        place = 1
-        while True:
-            wanted = {"next_by_subj": f"$O.{self.bucket}.C.{digest}", "seq": place}
+        place = 0
+        for _ in range(_MAX_CHUNKS + 1):
+            wanted = {"next_by_subj": f"$O.{self.bucket}.C.{digest}", "seq": place + 1}
             answer = read_answer(self.link.request(f"{API}STREAM.MSG.GET.{self.stream}", encode(wanted)))
-            message = answer.get("message")
-            if not isinstance(message, dict):
-                code, text = problem(answer)
-                if code == 10037:  # no message found
-                    return
-                raise Unavailable(f"nats: bucket {self.bucket}: {text}")
-            place = int(str(message.get("seq")))
-            yield place, b64decode(str(message.get("data") or ""))
-            place += 1
+            found = message_from(answer, place + 1)
+            if found is None:
+                return
+            place, _, chunk = found
+            yield place, chunk

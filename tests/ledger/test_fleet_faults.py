@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from nats_servers import Server
 from store_contract import add, check_chain, draft, whole
 
-from ledger.errors import Conflict, GatebookError, Refused, Tampered, Unavailable, Usage
+from ledger.errors import Conflict, GatebookError, Invalid, Refused, Tampered, Unavailable, Usage
 from ledger.event import Draft, Origin
 from ledger.extension import message_of
 from ledger.fleet import create_fleet, open_fleet, replica_folder
@@ -500,6 +501,47 @@ def test_a_content_that_the_bucket_lost_is_seen_by_a_new_machine(url, machine, o
     report = verify(other.store)
     assert (report.verdict, report.first_wrong["seq"]) == ("content-mismatch", event.seq)
     assert verify(ledger.store).ok  # who has it, has it
+
+
+def test_a_bucket_that_is_gone_is_said_and_an_empty_one_in_its_place_is_content_lost(
+    server, url, machine, opened
+):
+    machine(1)
+    ledger = opened(url)
+    add(ledger, draft(content=b"words"))
+    link = stranger(server)
+    link.request(f"$JS.API.STREAM.DELETE.OBJ_{name_of(url)}")
+    link.drop()
+    machine(2)
+    with pytest.raises(Unavailable, match="there is no bucket"):
+        open_fleet(url)
+    create_fleet(url, ORIGIN, {})
+    assert verify(opened(url).store).verdict == "content-mismatch"
+    assert verify(ledger.store).ok
+
+
+def test_a_stream_that_its_administrator_ended_or_limits_refuses_for_good(server, url, opened):
+    """Not exit 75: trying again helps nobody."""
+    ledger = opened(url)
+    link = stranger(server)
+
+    def change(**settings):
+        config = {**ledger.store.stream.info()["config"], **settings}
+        answer = link.request(f"$JS.API.STREAM.UPDATE.{name_of(url)}", json.dumps(config).encode())
+        assert b'"error"' not in answer.payload
+
+    change(max_msg_size=700)
+    with pytest.raises(Invalid, match="max_msg_size"):
+        add(ledger, draft(data=b'{"text":"%b"}' % (b"x" * 900)))
+    add(ledger, draft())
+    change(max_bytes=ledger.store.stream.info()["state"]["bytes"] + 100)
+    with pytest.raises(Unavailable, match=r"maximum bytes exceeded; nothing was recorded"):
+        add(ledger, draft())
+    change(sealed=True)
+    with pytest.raises(Refused, match="nothing was recorded"):
+        add(ledger, draft())
+    assert [event.seq for event in whole(opened(url).store)] == [1, 2]
+    link.drop()
 
 
 def test_what_the_rule_calls_void_is_never_sent(url, opened):
