@@ -23,6 +23,7 @@ from ledger.credentials import check_credentials
 from ledger.errors import Invalid, Tampered
 from ledger.event import Draft
 from projections.fact import Fact, Law, Unlawful
+from projections.members import clock_of, members_of
 from projections.registry import AGGREGATES, TYPES, aggregate, kind_of
 
 TYPE_CHECKING = False
@@ -144,24 +145,23 @@ def _upcast(name: str, v: int, data: bytes) -> Any:
 
 def fact_of(event: Event, artifact: Callable[[Event], bytes | None] | None = None) -> Fact:
     """A recorded event of a decided type, decoded. `artifact` fetches content that lies outside the database."""
-    members = event.members
-    name = event.type
+    members = members_of(event.seq, event.envelope)
     content = event.content
     if content is None and artifact is not None and event.in_artifact:
         content = artifact(event)
     return Fact(
         event.seq,
-        event.stream,
-        event.version,
-        name,
-        decode(name, event.v, event.data, event.seq),
-        event.clock,
-        event.actor,
-        event.via,
-        members.get("correlation"),  # type: ignore[arg-type]
-        members.get("causation"),  # type: ignore[arg-type]
+        members.stream,
+        members.version,
+        members.type,
+        decode(members.type, members.v, event.data, event.seq),
+        clock_of(members),
+        members.actor,
+        members.via,
+        members.correlation,
+        members.causation,
         content,
-        event.content_digest,
+        members.content_digest,
     )
 
 

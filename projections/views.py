@@ -27,16 +27,19 @@ import sqlite_utils
 from sqlite_utils.db import Database
 
 from ledger.errors import Tampered, Unavailable
+from ledger.event import Event
 from projections.engine import aggregate_of, load
+from projections.members import clock_of, members_of
 from projections.registry import AGGREGATES, TYPES, aggregate, kind_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
+    from concurrent.futures import Future, ThreadPoolExecutor
+    from typing import Any, Self
 
     from ledger.access import Ledger
-    from ledger.event import Event
+    from ledger.sqlite import Row, SQLiteStore
 
 VERSION = "views/1"
 FILE = "views.db"
@@ -82,10 +85,9 @@ def path_of(ledger: Ledger) -> str:
 
 
 def _create(database: Database) -> None:
+    """The tables, still without the indexes: made over all rows at once, those cost half."""
     events: Any = database["events"]
     events.create(EVENT_COLUMNS, pk="seq")
-    for column in _INDEXED:
-        events.create_index([column])
     database.execute(
         "CREATE VIRTUAL TABLE events_fts USING fts5(data, content, content='events', content_rowid='seq')"
     )
@@ -95,6 +97,15 @@ def _create(database: Database) -> None:
         for table, columns in getattr(module, "VIEWS", {}).items():
             made: Any = database[table]
             made.create({"stream": str, **columns})
+
+
+def _index(database: Database) -> None:
+    events: Any = database["events"]
+    for column in _INDEXED:
+        events.create_index([column])
+    for module in _modules():
+        for table in getattr(module, "VIEWS", {}):
+            made: Any = database[table]
             made.create_index(["stream"])
 
 
@@ -102,14 +113,16 @@ def _text(content: bytes | None) -> str | None:
     return None if content is None else content.decode("utf-8", "replace")
 
 
-def _row(event: Event, artifact: Callable[[Event], bytes | None]) -> tuple[object, ...]:
-    members = event.members
-    get = members.get
-    stream = event.stream
+def _row(row: Row, store: SQLiteStore) -> tuple[object, ...]:
+    seq, envelope, data, salt, content, hash_ = row
+    members = members_of(seq, envelope)
+    stream, digest = members.stream, members.content_digest
+    if content is None and salt is not None and digest is not None:
+        content = store.artifact(Event(*row))
     return (
-        event.seq, stream, kind_of(stream), event.version, event.type, event.v, event.recorded_at, event.clock,
-        event.clock_behind, event.actor, event.via, get("correlation"), get("causation"), get("idempotency_key"),
-        event.data.decode(), _text(artifact(event)), int(event.redacted), event.hash.hex(),
+        seq, stream, kind_of(stream), members.version, members.type, members.v, members.recorded_at, clock_of(members),
+        members.clock_behind, members.actor, members.via, members.correlation, members.causation, members.idempotency_key,
+        data.decode(), _text(content), int(digest is not None and salt is None), hash_.hex(),
     )  # fmt: skip
 
 
@@ -129,52 +142,112 @@ class Catchup:
         store = self._ledger.store
         head = store.head().seq
         done, last = 0, None
-        batch: list[tuple[object, ...]] = []
-        for event in store.read(start, head + 1):
-            batch.append(_row(event, store.artifact))
-            if event.type in TYPES:
-                self._touched.add(event.stream)
-            last = event
-            if len(batch) == BATCH:
-                self._write(batch)
+        with Beside() as beside:
+            for page in store.rows(start, head + 1, BATCH):
+                batch = [_row(row, store) for row in page]
+                self._touched.update([str(row[1]) for row in batch if row[4] in TYPES])
+                beside.wait()
+                self._database.conn.executemany(_INSERT, batch)
+                if len(batch) < BATCH:
+                    self._full_text(batch)
+                else:
+                    beside.start(lambda batch=batch: self._full_text(batch))  # type: ignore[misc]
+                last = page[-1]
                 done += len(batch)
-                batch = []
-                if self._progress is not None:
+                if self._progress is not None and len(batch) == BATCH:
                     self._progress(start - 1 + done, head)
-        self._write(batch)
-        done += len(batch)
         if last is not None:
-            self._states()
+            self._states(fresh=start == 1)
             self._database.execute(
-                "INSERT OR REPLACE INTO position VALUES (1, ?, ?, ?)", [last.seq, last.hash.hex(), folds()]
+                "INSERT OR REPLACE INTO position VALUES (1, ?, ?, ?)", [last[0], last[5].hex(), folds()]
             )
         return done
 
-    def _write(self, batch: list[tuple[object, ...]]) -> None:
-        if not batch:
-            return
-        connection = self._database.conn
-        connection.executemany(_INSERT, batch)
-        connection.execute(
+    def _full_text(self, batch: list[tuple[object, ...]]) -> None:
+        self._database.conn.execute(
             "INSERT INTO events_fts(rowid, data, content) SELECT seq, data, content FROM events WHERE seq BETWEEN ? AND ?",
             (batch[0][0], batch[-1][0]),
         )
 
-    def _states(self) -> None:
+    def _states(self, *, fresh: bool) -> None:
+        """Fold every stream that was touched, and put its rows in place of the ones that stood."""
         reader = self._ledger.store.reader()
+        rows = Rows(self._database, fresh=fresh)
         for stream in sorted(self._touched):
             module = aggregate_of(stream)
             tables = getattr(module, "VIEWS", {})
-            if not tables:
-                continue
-            state, _ = load(reader, stream)
-            rows = module.rows(stream, state)
-            for table in tables:
-                self._database.execute(f"DELETE FROM {table} WHERE stream = ?", [stream])  # noqa: S608 - names from our modules
-                found = [{"stream": stream, **row} for row in rows.get(table, ())]
-                if found:
-                    target: Any = self._database[table]
-                    target.insert_all(found, alter=False)
+            if tables:
+                rows.put(stream, tables, module.rows(stream, load(reader, stream)[0]))
+        rows.flush()
+
+
+class Beside:
+    """One statement at a time in another thread: SQLite works on it while this thread reads the next events."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._running: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+            if failed is None:
+                self.wait()
+
+    def start(self, statement: Callable[[], None]) -> None:
+        """Run `statement`; until `wait` has returned nobody else may use its connection."""
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._pool = ThreadPoolExecutor(1)
+        self._running = self._pool.submit(statement)
+
+    def wait(self) -> None:
+        """Until the statement is done; raises what it raised."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.result()
+
+
+class Rows:
+    """Streams' rows on their way into their tables, many streams at once; `fresh`: none stand there yet."""
+
+    def __init__(self, database: Database, *, fresh: bool) -> None:
+        self._fresh = fresh
+        self._connection = database.conn
+        self._waiting: dict[str, list[list[object]]] = {}
+        self._columns: dict[str, list[str]] = {}
+        self._streams: dict[str, list[tuple[str]]] = {}
+        self._count = 0
+
+    def put(
+        self,
+        stream: str,
+        tables: dict[str, dict[str, Any]],
+        found: dict[str, list[dict[str, object]]],
+    ) -> None:
+        """`found`: table -> rows of `stream`; `tables`: table -> columns, the ones without a row of it too."""
+        for table, columns in tables.items():
+            self._columns[table] = list(columns)
+            self._streams.setdefault(table, []).append((stream,))
+            waiting = self._waiting.setdefault(table, [])
+            for row in found.get(table, ()):
+                waiting.append([stream, *map(row.get, columns)])
+        self._count += 1
+        if self._count == BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        for table, columns in self._columns.items():
+            places = ", ".join("?" * (len(columns) + 1))
+            if not self._fresh:
+                self._connection.executemany(f"DELETE FROM {table} WHERE stream = ?", self._streams[table])  # noqa: S608 - names from our modules
+            self._connection.executemany(f"INSERT INTO {table} VALUES ({places})", self._waiting[table])  # noqa: S608
+        self._waiting, self._columns, self._streams, self._count = {}, {}, {}, 0
 
 
 def usable(ledger: Ledger, database: Database) -> int | None:
@@ -193,7 +266,7 @@ def usable(ledger: Ledger, database: Database) -> int | None:
 
 def connect(path: str) -> Database:
     """A connection to a views file with its settings."""
-    connection = sqlite3.connect(path, isolation_level=None, timeout=30)
+    connection = sqlite3.connect(path, isolation_level=None, timeout=30, check_same_thread=False)
     connection.execute("PRAGMA journal_mode=DELETE")
     connection.execute("PRAGMA secure_delete=ON")
     connection.execute("PRAGMA trusted_schema=OFF")
@@ -231,6 +304,7 @@ def build(ledger: Ledger, path: str, progress: Callable[[int, int], None] | None
         database.execute("BEGIN")
         _create(database)
         done = Catchup(ledger, database, progress).run(1)
+        _index(database)
         database.execute("COMMIT")
         database.close()
         os.rename(temporary, path)
