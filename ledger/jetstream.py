@@ -149,8 +149,8 @@ class Stream:
         """Configuration and state, from the stream's leader; the numbers of its state are numbers. Errors as `api`."""
         answer = self.api("INFO")
         state = answer.get("state")
-        given = state if isinstance(state, dict) else {"last_seq": ""}
-        if any(type(given.get(name) or 0) is not int for name in ("first_seq", "last_seq", "num_deleted")):
+        names = ("first_seq", "last_seq", "num_deleted")
+        if not isinstance(state, dict) or any(type(state.get(name) or 0) is not int for name in names):
             raise Silence(_NOT_ONE)
         return answer
 
