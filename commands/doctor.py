@@ -22,6 +22,10 @@ GAP_HOURS = 24
 RECENT = 10_000
 
 
+def _is_fleet(ledger: Ledger) -> bool:
+    return hasattr(ledger.store, "stream")
+
+
 def _permissions(ledger: Ledger) -> Iterator[Finding]:
     for name, mode in (("", 0o700), ("ledger.db", 0o600), ("ledger.lock", 0o600)):
         path = os.path.join(ledger.folder, name) if name else ledger.folder
@@ -59,7 +63,7 @@ def _place(ledger: Ledger) -> Iterator[Finding]:
         check_found(ledger.folder)
     except GatebookError as error:
         yield Finding("place", "problem", str(error))
-    if trusted_id(ledger.folder) != ledger.id:
+    if not _is_fleet(ledger) and trusted_id(ledger.folder) != ledger.id:
         yield Finding(
             "trust",
             "note",
@@ -145,7 +149,7 @@ def _memory(ledger: Ledger) -> Iterator[Finding]:
 
 
 def _keys(ledger: Ledger) -> Iterator[Finding]:
-    from ledger.home import read_key
+    from ledger.home import keys_dir, read_key
     from projections.engine import state_of
 
     state, _ = state_of(ledger, "ledger")
@@ -154,11 +158,18 @@ def _keys(ledger: Ledger) -> Iterator[Finding]:
             read_key(ledger.id, name)
             yield Finding("keys", "ok", f"{name} key")
         except GatebookError as error:
+            # Of a fleet's machines one has the keys; of a ledger of files, this one has lost them.
+            fleet = _is_fleet(ledger) and not os.path.lexists(os.path.join(keys_dir(ledger.id), name))
+            mend = (
+                "the machine that ran `gatebook init` signs; to sign here too, copy its keys (docs/scale.md)"
+            )
             yield Finding(
                 "keys",
-                "problem",
+                "note" if fleet else "problem",
                 str(error),
-                "without it this machine cannot sign; restore it from its backup, or rotate it",
+                mend
+                if fleet
+                else "without it this machine cannot sign; restore it from its backup, or rotate it",
             )
     if state.policy is None:
         yield Finding(
@@ -287,7 +298,7 @@ def examine(ledger: Ledger) -> list[Finding]:
             found.append(Finding(check.__name__.strip("_"), "problem", str(error)))
     found += _files(ledger)
     found += _hooks()
-    if hasattr(ledger.store, "stream"):
+    if _is_fleet(ledger):
         from commands.fleet_checks import check_fleet
 
         found += check_fleet(ledger)

@@ -7,8 +7,8 @@ import os
 from commands.findings import NOTE, OK, PROBLEM, Finding
 from commands.sync import fleet_store
 from ledger.canonical import load
-from ledger.errors import GatebookError
-from ledger.jetstream import NoStream
+from ledger.errors import GatebookError, Unavailable
+from ledger.jetstream import NoStream, Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,17 +31,18 @@ def check_fleet(ledger: Ledger) -> list[Finding]:
         info = store.stream.info()
     except NoStream:
         return [Finding("fleet", PROBLEM, f"there is no stream {store.stream.name}", "see `gatebook sync`")]
-    except GatebookError as error:
+    except Unavailable as error:
         mend = "reading goes on from the replica; writing is refused until the cluster answers"
         return [Finding("fleet", PROBLEM, str(error), mend)]
+    except GatebookError as error:
+        return [Finding("fleet", PROBLEM, str(error), "reading goes on from the replica; writing is refused")]
     return [
-        _replication(info),
+        _replication(store.stream.name, info),
         *_stream(store, info),
         _voids(store),
-        _memory(ledger),
         *_flushing(store),
         *_permissions(store),
-        *_bucket(store),
+        *_bucket(store, info),
         *_secrets(store),
     ]
 
@@ -51,7 +52,7 @@ def _section(value: dict[str, object], name: str) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def _replication(info: dict[str, object]) -> Finding:
+def _replication(name: str, info: dict[str, object]) -> Finding:
     replicas = _section(info, "config").get("num_replicas")
     followers = _section(info, "cluster").get("replicas")
     peers = [peer for peer in followers if isinstance(peer, dict)] if isinstance(followers, list) else []
@@ -60,7 +61,7 @@ def _replication(info: dict[str, object]) -> Finding:
             "replicas",
             NOTE,
             f"R{replicas}: one server holds every event; its disk is the ledger",
-            "on a cluster of three: `nats stream edit NAME --replicas 3` and the same for OBJ_NAME, by an administrator",
+            f"on a cluster of three: `nats stream edit {name} --replicas 3` and the same for OBJ_{name}, by an administrator",
         )
     late = [str(peer.get("name")) for peer in peers if not peer.get("current") or peer.get("offline")]
     if late:
@@ -70,30 +71,42 @@ def _replication(info: dict[str, object]) -> Finding:
     return Finding("replicas", OK, f"R{replicas}, all current (replicated)")
 
 
-def _stream(store: FleetStore, info: dict[str, object]) -> list[Finding]:
-    """Every setting by which events could be dropped, changed or acknowledged before they are stored."""
-    config, state = _section(info, "config"), _section(info, "state")
-    wanted = store.stream.config(0)
-    wanted.pop("num_replicas")
-    wanted["persist_mode"] = None
+# What a stream must not do, whatever else an administrator chose for it; by a header a publisher could ask for the first three.
+_NEVER = (
+    "allow_msg_ttl", "allow_msg_counter", "allow_msg_schedules", "mirror", "sources", "subject_transform", "republish",
+    "sealed", "first_seq",
+)  # fmt: skip
+_LIMITS = ("max_bytes", "max_msgs", "max_msg_size")
+
+
+def _settings(wanted: dict[str, object], config: dict[str, object]) -> list[str]:
+    """Every setting by which events or contents could be dropped, changed or acknowledged before they are stored."""
+    wanted = {**wanted, "persist_mode": None}
+    del wanted["num_replicas"]
     wrong = [
         f"{name} is {config.get(name)!r}, not {value!r}"
         for name, value in wanted.items()
         if config.get(name, value if name == "persist_mode" else None) not in (value, "default")
         and not (value in (0, -1, False) and not config.get(name))
     ]
-    extra = [
-        name for name in ("mirror", "sources", "subject_transform", "republish", "sealed") if config.get(name)
+    limited = [
+        f"{name} is {config[name]!r}"
+        for name in _LIMITS
+        if name not in wanted and config.get(name) not in (None, -1)
     ]
-    found = wrong + [f"{name} is set" for name in extra]
+    return wrong + limited + [f"{name} is set" for name in _NEVER if config.get(name)]
+
+
+def _stream(store: FleetStore, info: dict[str, object]) -> list[Finding]:
+    found = _settings(store.stream.config(0), _section(info, "config"))
     findings = [
         Finding("stream", PROBLEM, "; ".join(found), "an administrator sets it as docs/scale.md says")
         if found
         else Finding("stream", OK, "keeps every message, in file storage, without deletion or purge")
     ]
-    removed = state.get("num_deleted")
+    state = _section(info, "state")
     first = state.get("first_seq")
-    if removed or (isinstance(first, int) and first > 1):
+    if state.get("num_deleted") or (isinstance(first, int) and first > 1):
         findings.append(
             Finding("stream", PROBLEM, "messages were taken out of it (verdict gap)", "see `gatebook sync`")
         )
@@ -108,16 +121,6 @@ def _voids(store: FleetStore) -> Finding:
         NOTE,
         f"{store.voids} messages in the stream are no extension of the chain and count for nothing",
         f"find out who publishes to {store.stream.subject.decode()} besides gatebook",
-    )
-
-
-def _memory(ledger: Ledger) -> Finding:
-    try:
-        ledger.check_memory(ledger.store.reader())
-    except GatebookError as error:
-        return Finding("head memory", PROBLEM, str(error))
-    return Finding(
-        "head memory", OK, f"the cluster has all that this machine saw, up to {ledger.store.head().seq}"
     )
 
 
@@ -183,12 +186,25 @@ def subject_matches(pattern: str, subject: str) -> bool:
     return len(wanted) == len(given)
 
 
-def _may(permissions: dict[str, object], subject: str) -> bool:
-    rules = _section(permissions, "publish")
+def _may(permissions: dict[str, object], subject: str, verb: str = "publish") -> bool:
+    rules = _section(permissions, verb)
     allow, deny = rules.get("allow"), rules.get("deny")
     if isinstance(deny, list) and any(subject_matches(str(each), subject) for each in deny):
         return False
     return not isinstance(allow, list) or any(subject_matches(str(each), subject) for each in allow)
+
+
+def _lacking(permissions: dict[str, object], store: FleetStore) -> list[str]:
+    """Which subjects a reader, or a writer, needs to publish to besides and may not."""
+    name = store.stream.name
+    needed = [
+        f"$JS.API.{verb}.{stream}"
+        for stream in (name, store.objects.stream)
+        for verb in ("STREAM.INFO", "DIRECT.GET", "STREAM.MSG.GET")
+    ]
+    if _may(permissions, store.stream.subject.decode()):
+        needed += [f"$O.{name}.C.>", f"$O.{name}.M.>"]
+    return [subject for subject in needed if not _may(permissions, subject.replace(">", "x"))]
 
 
 def _permissions(store: FleetStore) -> list[Finding]:
@@ -205,23 +221,44 @@ def _permissions(store: FleetStore) -> list[Finding]:
             )
         ]
     permissions = _section(_section(answer, "data"), "permissions")
-    name = store.stream.name
-    bucket = store.objects.stream
-    administers = [
-        subject
-        for subject in (
-            *(
-                f"$JS.API.STREAM.{verb}.{stream}"
-                for stream in (name, bucket)
-                for verb in ("UPDATE", "DELETE", "PURGE")
-            ),
-            *(f"$JS.API.STREAM.MSG.DELETE.{stream}" for stream in (name, bucket)),
-            f"$JS.API.STREAM.RESTORE.{name}",
-        )
-        if _may(permissions, subject)
-    ]
-    writes = _may(permissions, store.stream.subject.decode())
+    subject, name, bucket = store.stream.subject.decode(), store.stream.name, store.objects.stream
+    writes = _may(permissions, subject)
     findings = [Finding("permissions", OK, "this user may write" if writes else "this user may only read")]
+    lacking = _lacking(permissions, store)
+    if lacking:
+        findings.append(
+            Finding(
+                "permissions",
+                PROBLEM,
+                f"this user may not publish to {', '.join(lacking)}",
+                "an administrator allows what docs/scale.md lists",
+            )
+        )
+    turn = f"{subject}.turn"
+    if writes and not (_may(permissions, turn) and _may(permissions, turn, "subscribe")):
+        findings.append(
+            Finding(
+                "permissions",
+                NOTE,
+                f"this user may not publish and subscribe to {turn}: under load it waits longer than others",
+                "an administrator allows what docs/scale.md lists",
+            )
+        )
+    if not writes and _may(permissions, f"$O.{name}.C.x"):
+        findings.append(
+            Finding(
+                "permissions",
+                NOTE,
+                f"this user may not write, but may replace or erase contents ($O.{name}.>)",
+                "give readers only the subjects that docs/scale.md lists",
+            )
+        )
+    administers = [
+        f"$JS.API.STREAM.{verb}.{stream}"
+        for stream in (name, bucket)
+        for verb in ("UPDATE", "DELETE", "PURGE", "RESTORE", "PEER.REMOVE")
+        if _may(permissions, f"$JS.API.STREAM.{verb}.{stream}")
+    ]
     if administers:
         findings.append(
             Finding(
@@ -235,25 +272,30 @@ def _permissions(store: FleetStore) -> list[Finding]:
     return findings
 
 
-def _bucket(store: FleetStore) -> list[Finding]:
-    """The bucket is there; nothing erased on record is left in it."""
-    from ledger.jetstream import Stream
-
+def _bucket(store: FleetStore, info: dict[str, object]) -> list[Finding]:
+    """The bucket keeps contents as the stream keeps events; nothing erased on record is left in it."""
     try:
-        Stream(store.link, store.objects.stream).info()
+        seen = Stream(store.link, store.objects.stream).info()
         rows = store.query(
             "SELECT json_extract(CAST(envelope AS TEXT), '$.content_digest') FROM events WHERE salt IS NULL AND "
             "json_extract(CAST(envelope AS TEXT), '$.content_digest') IS NOT NULL ORDER BY seq DESC LIMIT 1000"
         )
         left = store.objects.get([str(row[0]) for row in rows])
     except NoStream:
+        lost = f"there is no bucket {store.objects.bucket}: no content can be stored, and what lay in it is lost to new machines"
         return [
-            Finding(
-                "contents", PROBLEM, f"there is no bucket {store.objects.bucket}", "`gatebook init` makes it"
-            )
+            Finding("contents", PROBLEM, lost, "restore it from a backup; `gatebook init` makes an empty one")
         ]
     except GatebookError as error:
         return [Finding("contents", NOTE, f"not seen: {error}")]
+    config = _section(seen, "config")
+    wrong = _settings(store.objects.config(0), config)
+    replicas, wanted = config.get("num_replicas"), _section(info, "config").get("num_replicas")
+    if replicas != wanted:
+        wrong.append(f"num_replicas is {replicas!r}, the stream's {wanted!r}")
+    if wrong:
+        mend = "an administrator sets it as docs/scale.md says"
+        return [Finding("contents", PROBLEM, f"bucket {store.objects.bucket}: {'; '.join(wrong)}", mend)]
     if left:
         return [
             Finding(

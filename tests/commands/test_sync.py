@@ -68,6 +68,9 @@ def test_two_machines_one_ledger(server, tmp_path):
     }  # fmt: skip
     found = one("doctor", "--json").stdout
     assert "flushes each message" in found
+    joined = {(each["check"], each["level"]) for each in two.json("doctor", "--json")["checks"]}
+    assert ("keys", "note") in joined  # they are where `init` ran
+    assert "trust" not in {name for name, _ in joined}
 
 
 def test_offline_the_replica_is_read_and_nothing_written(server, tmp_path):

@@ -23,6 +23,7 @@ from commands.fleet_checks import check_fleet, subject_matches
 from ledger.errors import GatebookError, Invalid, Refused, Unavailable, Usage
 from ledger.event import Origin
 from ledger.fleet import create_fleet, open_fleet
+from ledger.jetstream import Stream
 from ledger.nats_client import Connection
 from ledger.nats_login import Login, find_login, sign_nonce
 
@@ -33,6 +34,7 @@ READ = (
     f"$JS.API.DIRECT.GET.OBJ_{NAME}", f"$JS.API.STREAM.MSG.GET.{NAME}", f"$JS.API.STREAM.MSG.GET.OBJ_{NAME}",
     "$SYS.REQ.USER.INFO",
 )  # fmt: skip
+THIN = (*(name for name in READ if "DIRECT.GET.OBJ" not in name), f"gatebook.{NAME}", f"$O.{NAME}.C.>")
 WRITE = (*READ, f"gatebook.{NAME}", f"gatebook.{NAME}.turn", f"$O.{NAME}.>")
 
 
@@ -92,6 +94,8 @@ def guarded(tmp_path_factory):
         '{ user: admin, password: "a" }',
         f'{{ user: writer, password: "w", permissions: {{ publish: {{ allow: {subjects(WRITE)} }}, {inbox} }} }}',
         f'{{ user: reader, password: "r", permissions: {{ publish: {{ allow: {subjects(READ)} }}, {inbox} }} }}',
+        f'{{ user: thin, password: "t", permissions: {{ publish: {{ allow: {subjects(THIN)} }} }} }}',
+        f'{{ user: nosy, password: "n", permissions: {{ publish: {{ allow: {subjects((*READ, f"$O.{NAME}.>"))} }} }} }}',
         f"{{ nkey: {nkey.public} }}",
     ]
     accounts = f"accounts {{ A {{ jetstream: enabled, users: [{', '.join(users)}] }} }}"
@@ -144,6 +148,51 @@ def test_doctor_says_who_may_administer_and_whether_servers_flush(url, guarded, 
     monkeypatch.setenv("GATEBOOK_NATS_MONITOR", "http://127.0.0.1:9")
     assert "not known" in next(each for each in check_fleet(ledger) if each.name == "flushing").found
     ledger.close()
+
+
+def test_doctor_says_what_a_user_lacks_and_what_a_reader_has_too_much(url, monkeypatch, tmp_path, home):
+    def permissions(user, password):
+        context(monkeypatch, tmp_path, user=user, password=password)
+        ledger = open_fleet(url)
+        found = [(each.level, each.found) for each in check_fleet(ledger) if each.name == "permissions"]
+        ledger.close()
+        return found
+
+    lacks = f"this user may not publish to $JS.API.DIRECT.GET.OBJ_{NAME}, $O.{NAME}.M.>"
+    assert permissions("thin", "t") == [
+        ("ok", "this user may write"),
+        ("problem", lacks),
+        ("note", f"this user may not publish and subscribe to gatebook.{NAME}.turn: under load it waits longer than others"),
+    ]  # fmt: skip
+    assert permissions("nosy", "n")[0] == ("ok", "this user may only read")
+    assert "replace or erase contents" in permissions("nosy", "n")[1][1]
+    for user in ("writer", "reader"):
+        assert len(permissions(user, user[0])) == 1
+
+
+@pytest.mark.parametrize(
+    ("stream", "setting", "value", "finding"),
+    [
+        (NAME, "allow_msg_ttl", True, "stream"), (NAME, "max_msg_size", 900, "stream"), (NAME, "max_bytes", 10**6, "stream"),
+        (f"OBJ_{NAME}", "max_age", 10**12, "contents"), (f"OBJ_{NAME}", "max_bytes", 10**6, "contents"),
+        (f"OBJ_{NAME}", "allow_msg_ttl", True, "contents"),
+    ],
+)  # fmt: skip
+def test_doctor_finds_each_setting_by_which_something_could_be_dropped(
+    tmp_path, home, stream, setting, value, finding
+):
+    server = Server(tmp_path / "s").start()
+    url = f"nats://{server.address}/{NAME}"
+    create_fleet(url, ORIGIN, {})
+    ledger = open_fleet(url)
+    assert not {"stream", "contents"} & {each.name for each in check_fleet(ledger) if each.level != "ok"}
+    config = Stream(ledger.store.link, stream).info()["config"] | {setting: value}
+    answer = ledger.store.link.request(f"$JS.API.STREAM.UPDATE.{stream}", json.dumps(config).encode())
+    assert b'"error"' not in answer.payload
+    (found,) = [each for each in check_fleet(ledger) if each.level == "problem" and each.name == finding]
+    assert setting in found.found
+    ledger.close()
+    server.kill()
 
 
 def test_doctor_finds_a_server_that_does_not_flush_and_a_stream_that_forgets(tmp_path, home, monkeypatch):
