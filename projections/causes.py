@@ -50,7 +50,7 @@ class Causes:
     def _viewed(self, seq: int, limit: int) -> list[int]:
         if self.standing <= seq or self._views is None:
             return []
-        import sqlite3
+        import _sqlite3
 
         try:
             rows = self._views.execute(
@@ -58,7 +58,7 @@ class Causes:
                 (seq, self.standing, limit),
             )
             return [int(row[0]) for row in rows]
-        except sqlite3.Error:  # damaged further in: the log alone answers from here on
+        except _sqlite3.Error:  # damaged further in: the log alone answers from here on
             self.standing, self._beyond = 0, None
             return []
 
@@ -85,12 +85,13 @@ def _open(ledger: Ledger) -> sqlite3.Connection | None:
     path = os.path.join(ledger.folder, VIEWS)
     if not os.path.isfile(path):
         return None
-    import sqlite3
-    from urllib.parse import quote
+    # `sqlite3` itself brings datetime and adapters, `urllib` much more: together they cost more than a trace.
+    import _sqlite3
 
+    name = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     try:
-        return sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=1)
-    except sqlite3.Error:
+        return _sqlite3.connect(f"file:{name}?mode=ro", uri=True, timeout=1)
+    except _sqlite3.Error:
         return None
 
 
@@ -99,12 +100,12 @@ def _standing(ledger: Ledger, views: sqlite3.Connection) -> int:
 
     No transaction is held: rows up to there never change while the file is this one, and a writer would have to wait.
     """
-    import sqlite3
+    import _sqlite3
 
     try:
         row = views.execute("SELECT seq, hash FROM position WHERE id = 1").fetchone()
         views.execute("SELECT causation FROM events LIMIT 1")
-    except sqlite3.Error:
+    except _sqlite3.Error:
         return 0
     event = ledger.store.reader().event(row[0]) if row is not None else None
     return event.seq if event is not None and event.hash.hex() == row[1] else 0

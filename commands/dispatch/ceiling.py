@@ -77,10 +77,14 @@ def ceiling_of(working_directory: str, allowed_paths: Sequence[str]) -> Ceiling:
 
 def missing_tool(tools: Iterable[str]) -> str | None:
     """The first of `tools` that is neither an agent's own nor a program here, None when all are here."""
-    import shutil
-
     for tool in tools:
         words = tool.partition("(")[0].split()  # `Bash(git:*)` is a tool too
-        if not words or (words[0].lower() not in _AGENT_TOOLS and not shutil.which(words[0])):
+        if not words or (words[0].lower() not in _AGENT_TOOLS and not _is_here(words[0])):
             return tool
     return None
+
+
+def _is_here(program: str) -> bool:
+    from shutil import which  # only for a request that names programs
+
+    return which(program) is not None

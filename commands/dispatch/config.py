@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from typing import Annotated, Literal
 
+from projections import lean  # noqa: F401 - before msgspec
+
+# isort: split
 import msgspec
 from msgspec import Meta, Struct
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+from projections import lean  # noqa: F401 - before msgspec
+
+# isort: split
 import msgspec
 from msgspec import Meta, Struct
 
