@@ -27,6 +27,7 @@ _STREAM_NOT_FOUND = 10059
 _NO_REPLICAS = (10074, 10005)  # replicas without a cluster; no suitable peers
 _NAME_IN_USE = 10058
 _NOT_FOUND = 10037
+_NO_JETSTREAM = 10039  # for this account
 _TOO_LARGE = 10054
 _SEALED = 10109
 _NOT_ONE = "nats: an answer that is not JetStream's"
@@ -54,6 +55,12 @@ class Stored:
     def more(self) -> bool:
         """Whether the rest of its batch follows."""
         return b"\r\nNats-Batch-Id:" in self.headers and b"\r\nNats-Batch-Commit:" not in self.headers
+
+
+def _for_now(answer: dict[str, object]) -> bool:
+    """Whether JetStream says that it cannot serve now (no leader, too few servers)."""
+    error = answer.get("error")
+    return isinstance(error, dict) and error.get("code") == 503
 
 
 def problem(answer: dict[str, object]) -> tuple[int, str]:
@@ -141,6 +148,8 @@ class Stream:
         code, text = problem(answer)
         if code == _STREAM_NOT_FOUND:
             raise NoStream(self.name)
+        if _for_now(answer) and code != _NO_JETSTREAM:
+            raise Unavailable(f"nats: stream {self.name}: {text}")
         if code:
             raise Refused(f"nats: stream {self.name}: {text}")
         return answer
@@ -268,12 +277,17 @@ def create_stream(link: Link, name: str, config: object) -> None:
     """
     assert callable(config)
     for replicas in (3, 1):
-        answer = read_answer(link.request(f"{API}STREAM.CREATE.{name}", encode(config(replicas))))
+        try:
+            answer = read_answer(link.request(f"{API}STREAM.CREATE.{name}", encode(config(replicas))))
+        except Refused as error:
+            raise Refused(f"{error}: an administrator makes the stream first (docs/scale.md)") from None
         code, text = problem(answer)
         if code in (0, _NAME_IN_USE):
             return
         if code not in _NO_REPLICAS:
             break
+    if _for_now(answer) and code != _NO_JETSTREAM:
+        raise Unavailable(f"nats: stream {name} could not be made: {text}")
     raise Refused(
         f"nats: stream {name} could not be made: {text}: an administrator can make it (docs/scale.md)"
     )

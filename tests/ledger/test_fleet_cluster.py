@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 import pytest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "tools", "fleet"))
 
 import faults
+from nats_servers import Cluster
+from store_contract import add, draft, whole
+
+from ledger.errors import Unavailable
+from ledger.event import Origin
+from ledger.fleet import create_fleet, open_fleet
 
 
 @pytest.mark.slow
@@ -19,3 +26,31 @@ def test_nothing_acknowledged_is_lost_and_histories_are_linearizable(tmp_path, h
     assert verdict["ok"], verdict
     assert verdict["acknowledged"] > 0
     assert len(verdict["faults"]) >= 2
+
+
+@pytest.mark.slow
+def test_without_a_majority_reading_goes_on_and_writing_is_refused_as_for_now(tmp_path, home):
+    """Exit 75, not 4: one server of three can say that it cannot, and that is no refusal."""
+    cluster = Cluster(tmp_path / "servers").start()
+    url = cluster.url("team")
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            create_fleet(url, Origin("cli:tester", "test"), {})
+            break
+        except Unavailable:
+            assert time.monotonic() < deadline
+    ledger = open_fleet(url)
+    add(ledger, draft())
+    for server in cluster.servers[:2]:
+        server.kill()
+    for _ in range(3):
+        with pytest.raises(Unavailable, match="nothing was recorded|may or may not"):
+            add(ledger, draft())
+    ledger.close()
+    again = open_fleet(url)
+    assert len(whole(again.store)) == 2
+    again.close()
+    with pytest.raises(Unavailable):
+        create_fleet(cluster.url("other"), Origin("cli:tester", "test"), {})
+    cluster.kill()

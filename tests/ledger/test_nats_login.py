@@ -35,7 +35,7 @@ READ = (
     "$SYS.REQ.USER.INFO",
 )  # fmt: skip
 THIN = (*(name for name in READ if "DIRECT.GET.OBJ" not in name), f"gatebook.{NAME}", f"$O.{NAME}.C.>")
-WRITE = (*READ, f"gatebook.{NAME}", f"gatebook.{NAME}.turn", f"$O.{NAME}.>")
+WRITE = (*READ, f"gatebook.{NAME}", f"gatebook.{NAME}.turn", f"$O.{NAME}.>", "$JS.API.STREAM.INFO.unmade")
 
 
 class Nkey:
@@ -120,6 +120,8 @@ def levels(ledger):
 def test_a_writer_needs_no_administration_and_a_reader_cannot_write(url, monkeypatch, tmp_path, home):
     context(monkeypatch, tmp_path, user="writer", password="w")
     assert create_fleet(url, ORIGIN, {})["created"] is False
+    with pytest.raises(Refused, match="an administrator makes the stream first"):
+        create_fleet(f"nats://{url.split('/')[2]}/unmade", ORIGIN, {})
     ledger = open_fleet(url)
     (event,) = add(ledger, draft(content=b"words")).events
     assert ("permissions", "ok") in levels(ledger)
