@@ -94,9 +94,10 @@ def _fields(envelope: bytes) -> tuple[str | None, ...]:
 _origins: dict[tuple[str, str], None] = {}
 
 
-def _check_texts(
+def check_texts(
     actor: str, via: str, stream: str, type: str, correlation: str | None, key: str | None
 ) -> None:
+    """Raise Void unless these may stand in an envelope."""
     try:
         check_names(stream, type)
         if (actor, via) not in _origins:
@@ -143,11 +144,13 @@ class Chain:
     __slots__ = (
         "_has_key",
         "_hasher",
-        "_keys",
         "_plain",
+        "bare",
         "hash",
+        "keys",
         "recorded_at",
         "seq",
+        "types",
         "versions",
         "versions_of",
     )
@@ -156,13 +159,16 @@ class Chain:
         """After `head`; the callables say what stands up to there."""
         self._hasher = blake3(derive_key_context=HASH_CONTEXT)
         self._plain: Callable[[bytes], bool] = _never
+        self.bare = True
+        """False once an event came to which more belongs than its row: a content, or what it erases."""
         self.seq = head.seq
         self.hash = head.hash
         self.recorded_at = format_us(head.recorded_us) if head.seq else ""
         self.versions_of = versions_of
         self._has_key = has_key
         self.versions: dict[str, int] = {}
-        self._keys: set[str] = set()
+        self.keys: set[str] = set()
+        self.types: set[str] = set()
 
     def expect_many(self) -> None:
         """Judge plain data at C speed from now on; costs an import of 25 ms."""
@@ -170,9 +176,14 @@ class Chain:
 
         self._plain = is_plain
 
-    def _version(self, stream: str) -> int:
+    def version(self, stream: str) -> int:
+        """The version of `stream` here, 0 when it has no event."""
         found = self.versions.get(stream)
         return self.versions_of(stream) if found is None else found
+
+    def has_key(self, key: str) -> bool:
+        """Whether an event up to here carries this idempotency key."""
+        return key in self.keys or self._has_key(key)
 
     def extend(self, body: bytes) -> Event:
         """The event that `body` carries, when it may follow; salt and content are not in it.
@@ -193,7 +204,7 @@ class Chain:
             actor,
             causation,
             _,
-            _,
+            content_digest,
             correlation,
             data_digest,
             key,
@@ -214,13 +225,13 @@ class Chain:
             raise Void(f"seq {seq} after {self.seq}")
         if (type == "ledger.opened") != (self.seq == 0) or (self.seq == 0 and stream != "ledger"):
             raise Void("ledger.opened is the first event, and only that")
-        _check_texts(actor, via, stream, type, correlation, key)
-        if version != str(self._version(stream) + 1):
-            raise Void(f"version {version} of {stream} after {self._version(stream)}")
+        check_texts(actor, via, stream, type, correlation, key)
+        if version != str(self.version(stream) + 1):
+            raise Void(f"version {version} of {stream} after {self.version(stream)}")
         if causation is not None and int(causation) > self.seq:
             raise Void("causation is no earlier event")
         self._check_time(recorded_at)
-        if key is not None and (key in self._keys or self._has_key(key)):
+        if key is not None and self.has_key(key):
             raise Void("its idempotency key was used before")
         if len(data) > MAX_DATA or blake3(data).hexdigest() != data_digest:
             raise Void("data and data_digest differ")
@@ -229,10 +240,17 @@ class Chain:
         self.seq += 1
         self.hash = hash
         self.recorded_at = recorded_at
+        self.bare = self.bare and content_digest is None and type != "ledger.redacted"
         self.versions[stream] = int(version)
         if key is not None:
-            self._keys.add(key)
+            self.keys.add(key)
         return Event(self.seq, envelope, data, None, None, hash)
+
+    def extend_all(self, envelopes: list[bytes], datas: list[bytes], hashes: list[bytes]) -> bool:
+        """`extend` with many events that are surely right; False, and nothing has happened, when one may not be."""
+        from ledger.plain import extend
+
+        return extend(self, envelopes, datas, hashes)
 
     def _check_time(self, recorded_at: str) -> None:
         if recorded_at <= self.recorded_at:

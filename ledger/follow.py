@@ -1,27 +1,41 @@
-"""Reading a fleet's stream: what the replica has is compared, what is new is checked and kept, the rest is void."""
+"""Reading a fleet's stream: what the replica has is compared, what is new is checked and kept, the rest is void.
+
+Messages are taken by the chunk: one that is surely as it must be is done at C speed, by one comparison or by
+`ledger.plain`; in any other each message is looked at by itself, by the rule of `ledger.extension`.
+"""
 
 from __future__ import annotations
 
+import sys
 from threading import Thread
 
-from ledger.errors import Tampered
-from ledger.event import Head, head_of
+from ledger.errors import Tampered, Unavailable
+from ledger.event import Event, Head, head_of
 from ledger.extension import Chain, Void, message_of
+from ledger.jetstream import goes_on, place_in
+from ledger.nats_client import Burst
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import apsw
 
-    from ledger.event import Event
-    from ledger.jetstream import Stored
     from ledger.replica import FleetStore
 
-PAGE = 2000
+    Kept = list[tuple[bytes, list[int]]]
+    """New events, in order: received bytes, and where in them each one's lines are (see `_where`)."""
+
+    Reached = tuple[tuple[int, int, int], tuple[int, int, int] | None]
+    """The anchor (place, seq, voids), and the tip where the end of what the replica had is reached."""
+
+PAGE = 4000
+CHUNK = 128
+MANY = 1000  # events: below that the fast judge takes longer to import than it saves
+# A length has 17 bits in `_where`, more than an event can have.
+_LENGTH = (1 << 17) - 1
 _KEEP = (
-    "INSERT INTO events SELECT value->>0, substr(?1, value->>1, value->>2), substr(?1, value->>3, value->>4), NULL, NULL, "
-    "substr(?1, value->>5, 32) FROM json_each(?2)"
+    "INSERT INTO events SELECT ?3 + key, substr(?1, 1 + (value >> 34), value >> 17 & 131071), "
+    "substr(?1, 2 + (value >> 34) + (value >> 17 & 131071), value & 131071), NULL, NULL, "
+    "unhex(substr(?1, 3 + (value >> 34) + (value >> 17 & 131071) + (value & 131071), 64)) FROM json_each(?2)"
 )
 
 
@@ -50,17 +64,12 @@ class Walk:
         self.voids = anchor.voids
         self.seq = max(anchor.seq - 1, 0)
         self._valid = (anchor.place, anchor.seq, anchor.voids)
-        self._known: Iterator[Event] = store.read(self.seq + 1, self._head + 1)
         self._chain: Chain | None = None
-        self._pending: list[Event] = []
-        self._whole = (0, self._valid)  # how many pending events, and up to where, end with a whole batch
-        self._many = False
+        self._kept: Kept = []
+        self._fast = "msgspec" in sys.modules
         self._keeping: Keeping | None = None
         # The anchor and the tip once that is kept.
-        self._then: tuple[tuple[int, int, int], tuple[int, int, int] | None] = (self._valid, None)
-        self._held: Event | None = (
-            None  # what the replica has where the stream has shown something else so far
-        )
+        self._then: Reached = (self._valid, None)
 
     def run(self) -> None:
         """Read to the end, and keep what came; errors as `_run`, and those of the replica's file."""
@@ -79,63 +88,118 @@ class Walk:
             Unavailable, Refused: as `Stream`.
         """
         stream = self._store.stream
-        inbox = b""
+        place = self._start
+        begun: list[Burst] = []  # a batch whose rest has not come: it is kept whole or not at all
+        page, more = stream.page(stream.ask_from(place, PAGE), PAGE)
         while True:
-            page = list(stream.answers_from(inbox or stream.ask_from(self.place + 1, PAGE)))
-            inbox = b""
-            if len(page) == PAGE:
-                self._many = True
-                # Asked for ahead only where nothing else will be asked meanwhile: contents would wait behind it.
-                bodies = [stored.body for stored in page] + [event.envelope for event in self._pending]
-                if all(map(_is_bare, bodies)):
-                    inbox = stream.ask_from(self.place + 1 + PAGE, PAGE)
-            for stored in page:
-                self._take(stored)
-                if not stored.more:
-                    self._whole = (len(self._pending), self._valid)
-            if len(page) < PAGE:
-                self._whole = (len(self._pending), self._valid)
-            self._flush()
-            if len(page) < PAGE:
-                break
+            count = sum(len(burst.spans) for burst in page)
+            place += count
+            more = more and count > 0
+            page = begun + page
+            begun = _cut(page) if more else []
+            inbox = stream.ask_from(place, PAGE) if more else b""
+            self._fast = self._fast or count + self._store.came >= MANY
+            for burst in page:
+                self._take_all(burst)
+            if self._chain is None or self._chain.bare:
+                self._keep_bare(many=more)
+                if not more:
+                    break
+                page, more = stream.page(inbox, PAGE)
+            else:
+                # What was asked for ahead first: contents would wait behind it.
+                ahead = stream.page(inbox, PAGE) if more else ([], False)
+                self._keep_with_contents()
+                if not more:
+                    break
+                page, more = ahead
         if self.seq < self._head:
             raise Behind(self.place, self.seq)
 
-    def _take(self, stored: Stored) -> None:
-        if stored.place != self.place + 1:
+    def _take_all(self, burst: Burst) -> None:
+        number, end = 0, len(burst.spans)
+        while number < end:
+            done = self._take_chunk(burst, number) if self._fast else 0
+            if not done:
+                done = min(CHUNK, end - number)
+                for span in burst.spans[number : number + done]:
+                    self._take(burst.buffer, span)
+            number += done
+
+    def _take_chunk(self, burst: Burst, number: int) -> int:
+        """Take some messages from that one on, when they are surely right; how many it were, 0 when one may not be."""
+        lines = Lines(burst, number, self.place + 1, self._head - self.seq)
+        if not lines.where:
+            return 0
+        if self.seq < self._head:
+            if not self._are_known(lines):
+                return 0
+        else:
+            chain = self._growing()
+            if not chain.extend_all(lines.envelopes, lines.datas, lines.hashes):
+                return 0
+            self._keep(burst.buffer, lines.where)
+        count = len(lines.where)
+        self.place += count
+        self.seq += count
+        self._valid = (self.place, self.seq, self.voids)
+        return count
+
+    def _are_known(self, lines: Lines) -> bool:
+        """Whether these are the replica's next events."""
+        rows = self._store.query(
+            "SELECT envelope, data, hash FROM events WHERE seq > ? AND seq <= ? ORDER BY seq",
+            (self.seq, self.seq + len(lines.where)),
+        )
+        envelopes, datas, hashes = map(list, zip(*rows, strict=True))
+        known = b"".join(hashes).hex().encode()
+        return envelopes == lines.envelopes and datas == lines.datas and known == b"".join(lines.hashes)
+
+    def _keep(self, buffer: bytes, where: list[int]) -> None:
+        if self._kept and self._kept[-1][0] is buffer:
+            self._kept[-1][1].extend(where)
+        else:
+            self._kept.append((buffer, where))
+
+    def _take(self, buffer: bytes, span: tuple[int, int, int]) -> None:
+        """Take one message, whatever it is."""
+        start, middle, end = span
+        place = place_in(buffer[start:middle])
+        if not place:
+            raise Unavailable(
+                f"{self._store.url}: an answer that is not JetStream's: {buffer[start : start + 80]!r}"
+            )
+        if place != self.place + 1:
             raise Tampered(
-                f"{self._store.url}: messages {self.place + 1} to {stored.place - 1} were taken out of the stream "
+                f"{self._store.url}: messages {self.place + 1} to {place - 1} were taken out of the stream "
                 "(verdict gap): ask the cluster's administrator",
                 verdict="gap",
             )
-        self.place = stored.place
+        self.place = place
+        body = buffer[middle:end]
         if self.seq < self._head:
-            self._compare(stored)
+            self._compare(body)
             return
-        if self._chain is None:
-            self._chain = self._chain_at(self.seq)
-            if self._many:
-                self._chain.expect_many()
         try:
-            self._pending.append(self._chain.extend(stored.body))
+            event = self._growing().extend(body)
         except Void:
             self.voids += 1
             return
+        self._keep(buffer, [_where(middle, len(event.envelope), len(event.data))])
         self.seq += 1
-        self._valid = (stored.place, self.seq, self.voids)
+        self._valid = (place, self.seq, self.voids)
 
-    def _compare(self, stored: Stored) -> None:
-        event = self._held or next(self._known)
-        if message_of(event) == stored.body:
-            self._held = None
+    def _compare(self, body: bytes) -> None:
+        event = self._store.reader().event(self.seq + 1)
+        assert event is not None
+        if message_of(event) == body:
             self.seq += 1
-            self._valid = (stored.place, self.seq, self.voids)
+            self._valid = (self.place, self.seq, self.voids)
             return
-        self._held = event
         try:
-            self._chain_at(self.seq).extend(stored.body)
+            self._chain_at(self.seq).extend(body)
         except Void:
-            if stored.place != self._start or self._start == 1:
+            if self.place != self._start or self._start == 1:
                 self.voids += 1
                 return
         raise Tampered(
@@ -145,10 +209,20 @@ class Walk:
             seq=event.seq,
         )
 
+    def _growing(self) -> Chain:
+        """The chain that new events follow."""
+        if self._chain is None:
+            self._chain = self._chain_at(self.seq)
+            if self._fast:
+                self._chain.expect_many()
+        return self._chain
+
     def _chain_at(self, seq: int) -> Chain:
         store = self._store
 
         def version(stream: str) -> int:
+            if not seq:
+                return 0
             self._settle()
             found = store.query(
                 "SELECT max(version) FROM events WHERE stream = ? AND seq <= ?", (stream, seq)
@@ -156,6 +230,8 @@ class Walk:
             return found if isinstance(found, int) else 0
 
         def has_key(key: str) -> bool:
+            if not seq:
+                return False
             self._settle()
             return bool(
                 store.query("SELECT 1 FROM events WHERE idempotency_key = ? AND seq <= ?", (key, seq))
@@ -164,22 +240,39 @@ class Walk:
         last = store.reader().event(seq)
         return Chain(head_of(last) if last else Head(), version, has_key)
 
-    def _flush(self) -> None:
-        """Keep what came, but no batch in part while the rest of it may still come."""
-        count, valid = self._whole
-        self._whole = (0, valid)
+    def _keep_bare(self, *, many: bool) -> None:
+        """Keep what came: events with nothing but their own rows."""
+        kept, first, then = self._came()
+        if not kept:
+            self._move(*then)
+            return
+        keeping = Keeping(self._store, self._connection, kept, first)
+        if many:
+            # While SQLite inserts these, without the interpreter's lock, the next page is checked.
+            self._keeping, self._then = keeping, then
+            keeping.start()
+        else:
+            keeping.insert()
+            self._move(*then)
+
+    def _keep_with_contents(self) -> None:
+        """Keep what came, with contents, and what redactions among it erase."""
+        kept, first, then = self._came()
+        self._store.store_events(self._connection, _events(kept, first))
+        self._move(*then)
+        if self._chain is not None:
+            self._chain.bare = True
+
+    def _came(self) -> tuple[Kept, int, Reached]:
+        """What came since the last time, its first seq, and what the anchor is then; what came before is kept first."""
         self._settle()
-        tip = (self.place, self.seq, self.voids) if self.seq >= self._head else None
-        if count:
-            events = self._pending[:count]
-            del self._pending[:count]
-            if self._many and all(_is_bare(event.envelope) for event in events):
-                # While SQLite inserts these, without the interpreter's lock, the next page is checked.
-                self._keeping = Keeping(self._store, self._connection, events)
-                self._then = (valid, tip)
-                return
-            self._store.store_events(self._connection, events)
-        self._move(valid, tip)
+        kept, self._kept = self._kept, []
+        first = self.seq + 1 - sum(len(where) for _, where in kept)
+        return (
+            kept,
+            first,
+            (self._valid, (self.place, self.seq, self.voids) if self.seq >= self._head else None),
+        )
 
     def _settle(self) -> None:
         """Wait for what is being kept; only then may the anchor move."""
@@ -198,36 +291,100 @@ class Walk:
         anchor.save()
 
 
-def _is_bare(envelope: bytes) -> bool:
-    """Whether nothing but its own row comes with an event."""
-    return b',"content_digest":"' not in envelope and b'"type":"ledger.' not in envelope
+class Lines:
+    """The three lines of some messages, and where they are: as many as stand at their places and look like events."""
+
+    __slots__ = ("datas", "envelopes", "hashes", "where")
+
+    def __init__(self, burst: Burst, number: int, place: int, limit: int) -> None:
+        """From message `number` on, which must be stored at `place`: no more than `limit`, if that is above 0."""
+        self.envelopes: list[bytes] = []
+        self.datas: list[bytes] = []
+        self.hashes: list[bytes] = []
+        self.where: list[int] = []
+        buffer = burst.buffer
+        find, rfind, startswith = buffer.find, buffer.rfind, buffer.startswith
+        count = min(CHUNK, limit) if limit > 0 else CHUNK
+        for start, middle, end in burst.spans[number : number + count]:
+            data = find(b"\n", middle, end) + 1
+            hash = end - 64
+            if (
+                not data
+                or find(b"\n", data, end) + 1 != hash
+                or end - middle > _LENGTH
+                or not startswith(
+                    b"\r\nNats-Sequence: %d\r\nNats-Time-Stamp: " % (place + len(self.where)),
+                    rfind(b"\r\nNats-Sequence: ", start, middle),
+                )
+            ):
+                break
+            self.envelopes.append(buffer[middle : data - 1])
+            self.datas.append(buffer[data : hash - 1])
+            self.hashes.append(buffer[hash:end])
+            self.where.append(_where(middle, data - middle - 1, hash - data - 1))
+
+
+def _where(place: int, envelope: int, data: int) -> int:
+    """Where an event's lines are in a buffer: one number of the envelope's place and length and the data's length."""
+    return place << 34 | envelope << 17 | data
+
+
+def _events(kept: Kept, seq: int) -> list[Event]:
+    """These events, the first with that number, without contents."""
+    found = []
+    for buffer, where in kept:
+        for at in where:
+            start, size, rest = at >> 34, at >> 17 & _LENGTH, at & _LENGTH
+            data = start + size + 1
+            hash = bytes.fromhex(buffer[data + rest + 1 : data + rest + 65].decode())
+            found.append(Event(seq, buffer[start : data - 1], buffer[data : data + rest], None, None, hash))
+            seq += 1
+    return found
+
+
+def _cut(page: list[Burst]) -> list[Burst]:
+    """Take the messages of a batch that has not ended off the end of `page`."""
+    for last in range(len(page) - 1, -1, -1):
+        burst = page[last]
+        for number in range(len(burst.spans) - 1, -1, -1):
+            start, middle, _ = burst.spans[number]
+            if not goes_on(burst.buffer[start:middle]):
+                begun = [Burst(burst.buffer, burst.spans[number + 1 :]), *page[last + 1 :]]
+                page[last:] = [Burst(burst.buffer, burst.spans[: number + 1])]
+                return begun
+    begun, page[:] = page[:], []
+    return begun
 
 
 class Keeping(Thread):
-    """Many events on their way into the replica, in one statement of one transaction."""
+    """Many events on their way into the replica, in one transaction."""
 
-    def __init__(self, store: FleetStore, connection: apsw.Connection, events: list[Event]) -> None:
+    def __init__(self, store: FleetStore, connection: apsw.Connection, kept: Kept, first: int) -> None:
         super().__init__(daemon=True)
         self.error: BaseException | None = None
         self._store = store
         self._connection = connection
-        self._bytes = b"".join(part for event in events for part in (event.envelope, event.data, event.hash))
-        places, at = [], 1
-        for event in events:
-            head, data = len(event.envelope), len(event.data)
-            places.append(f"[{event.seq},{at},{head},{at + head},{data},{at + head + data}]")
-            at += head + data + len(event.hash)
-        self._places = f"[{','.join(places)}]"
-        self.start()
+        self._kept = kept
+        self._first = first
+
+    def insert(self) -> None:
+        """Insert them; errors as APSW's."""
+        seq = self._first
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            for buffer, where in self._kept:
+                self._connection.execute(_KEEP, (buffer, str(where), seq))
+                seq += len(where)
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
 
     def run(self) -> None:
         """Insert; what goes wrong is kept in `error`."""
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.execute(_KEEP, (self._bytes, self._places))
-            self._connection.execute("COMMIT")
+            self.insert()
             self._store.after_many(self._connection)
         except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
             self.error = error
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")

@@ -12,11 +12,7 @@ import os
 
 from ledger.canonical import encode, load
 from ledger.errors import Invalid, Refused, Tampered, Unavailable
-from ledger.nats_client import Link, Message, Silence
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from ledger.nats_client import Burst, Link, Message, Silence
 
 API = "$JS.API."
 MAX_BATCH = 1000
@@ -41,20 +37,21 @@ class NoStream(Exception):
     """There is no stream of that name (or none that this account sees)."""
 
 
-class Stored:
-    """A message as the stream holds it: its number there, its headers and its bytes."""
+def place_in(headers: bytes) -> int:
+    """The place of the stored message that came with these headers; 0 when it is not one, but says how a request went.
 
-    __slots__ = ("body", "headers", "place")
+    The server's own headers stand after a publisher's, and a stored message always carries the time of its storing.
+    """
+    at = headers.rfind(b"\r\nNats-Sequence: ")
+    if at < 0 or b"\r\nNats-Time-Stamp: " not in headers[at:]:
+        return 0
+    place = headers[at + 17 : at + 37].partition(b"\r")[0]
+    return int(place) if place.isdigit() else 0
 
-    def __init__(self, place: int, headers: bytes, body: bytes) -> None:
-        self.place = place
-        self.headers = headers
-        self.body = body
 
-    @property
-    def more(self) -> bool:
-        """Whether the rest of its batch follows."""
-        return b"\r\nNats-Batch-Id:" in self.headers and b"\r\nNats-Batch-Commit:" not in self.headers
+def goes_on(headers: bytes) -> bool:
+    """Whether the rest of the message's batch follows."""
+    return b"\r\nNats-Batch-Id:" in headers and b"\r\nNats-Batch-Commit:" not in headers
 
 
 def _for_now(answer: dict[str, object]) -> bool:
@@ -235,32 +232,44 @@ class Stream:
         return place
 
     def ask_from(self, place: int, limit: int) -> bytes:
-        """Ask for up to `limit` messages from `place` on; the inbox for `pages_of`."""
+        """Ask for up to `limit` messages from `place` on; the inbox for `page`."""
         inbox = self.link.open_inbox()
-        self.link.connection().publish(self._get, b'{"seq":%d,"batch":%d}' % (place, limit), b"", inbox)
+        connection = self.link.connection()
+        connection.publish(self._get, b'{"seq":%d,"batch":%d}' % (place, limit), b"", inbox)
+        try:
+            connection.flush()
+        except Silence:
+            self.link.drop()
+            raise
         return inbox
 
-    def answers_from(self, inbox: bytes) -> Iterator[Stored]:
-        """What `ask_from` asked for, in order; nothing where the stream ends before.
+    def page(self, inbox: bytes, limit: int) -> tuple[list[Burst], bool]:
+        """What `ask_from` asked for with this limit, in order, and whether the stream goes on after it.
+
+        It comes from whichever replica answers: that may lag behind.
 
         Raises:
             Silence: not all came. Refused: not allowed.
         """
-        for message in self.link.answers(inbox):
-            headers = message.headers
-            at = headers.rfind(b"\r\nNats-Sequence: ")
-            # A stored message always carries the server's own time stamp; a publisher may have put a status line in it.
-            if at < 0 or b"\r\nNats-Time-Stamp: " not in headers[at:]:
-                if message.status in (204, 404):
-                    return
-                if message.status == 503:
-                    raise Silence(f"nats: nobody serves stream {self.name}")
-                raise Unavailable(f"nats: reading stream {self.name}: {headers[:80]!r}")
-            yield Stored(int(headers[at + 17 : headers.index(b"\r", at + 17)]), headers, message.payload)
-
-    def read(self, place: int, limit: int) -> list[Stored]:
-        """Up to `limit` messages from `place` on, from whichever replica answers: it may lag behind."""
-        return list(self.answers_from(self.ask_from(place, limit)))
+        bursts: list[Burst] = []
+        count = 0
+        headers = b""
+        while count <= limit:
+            burst = self.link.burst(inbox)
+            bursts.append(burst)
+            count += len(burst.spans)
+            begin, middle, _ = burst.spans[-1]
+            headers = burst.buffer[begin:middle]
+            if not place_in(headers):
+                del burst.spans[-1]
+                break
+        status = headers[9:12]
+        if status == b"503":
+            raise Silence(f"nats: nobody serves stream {self.name}")
+        if status not in (b"204", b"404"):
+            raise Unavailable(f"nats: reading stream {self.name}: {headers[:80]!r}")
+        _, _, pending = headers.partition(b"\r\nNats-Num-Pending: ")
+        return bursts, pending[:1] not in (b"", b"0")
 
     def at_leader(self, place: int) -> tuple[bytes, bytes] | None:
         """(headers, body) of the message at `place` as the stream's leader has it; None when there is none."""

@@ -57,6 +57,16 @@ class Message:
         return self.headers[start : self.headers.find(b"\r\n", start)].strip()
 
 
+class Burst:
+    """Messages to one inbox that came together: their bytes, and where the headers, the payload and the end of each are."""
+
+    __slots__ = ("buffer", "spans")
+
+    def __init__(self, buffer: bytes, spans: list[tuple[int, int, int]]) -> None:
+        self.buffer = buffer
+        self.spans = spans
+
+
 def parse_location(url: str) -> tuple[list[tuple[str, int]], str]:
     """The servers and the ledger's name of `nats://host:port[,host:port…]/NAME`.
 
@@ -204,7 +214,7 @@ class Connection:
             if left <= 0:
                 raise TimeoutError("no answer in time")
             self._socket.settimeout(left)
-            more = self._socket.recv(1 << 18)
+            more = self._socket.recv(1 << 20)
         except OSError as error:
             if _of_certificates(error):  # said after the handshake by TLS 1.3
                 raise Refused(f"nats {self.server}: TLS: it does not take our certificate: {error}") from None
@@ -274,6 +284,34 @@ class Connection:
             if self._buffer[stop : stop + 2] != b"\r\n":
                 raise Silence(f"nats {self.server}: a message that does not end where it says")
             return Message(words[1], self._buffer[start : start + head], self._buffer[start + head : stop])
+
+    def burst(self, inbox: bytes) -> Burst | None:
+        """The messages to `inbox` that are here whole, up to the first thing that is not one of them; None: not one."""
+        start, buffer = b"HMSG %b 1 " % inbox, self._buffer
+        at, size, skip = self._at, len(buffer), len(start)
+        spans: list[tuple[int, int, int]] = []
+        sizes: dict[bytes, tuple[int, int]] = {}  # few different ones come again and again
+        find, startswith = buffer.find, buffer.startswith
+        while startswith(start, at):
+            line = find(b"\r\n", at)
+            if line < 0:
+                break
+            text = buffer[at + skip : line]
+            found = sizes.get(text)
+            if found is None:
+                try:
+                    head, total = map(int, text.split(b" "))
+                except ValueError:
+                    break  # `next` says what is wrong
+                found = sizes[text] = (head, total)
+            begin = line + 2
+            middle, end = begin + found[0], begin + found[1]
+            if not begin <= middle <= end <= size - 2:
+                break
+            spans.append((begin, middle, end))
+            at = end + 2
+        self._at = at
+        return Burst(buffer, spans) if spans else None
 
     def close(self) -> None:
         """Close the socket."""
@@ -354,6 +392,18 @@ class Link:
         except Silence:
             self.drop()
             raise
+
+    def burst(self, inbox: bytes, seconds: float = ANSWER_SECONDS) -> Burst:
+        """The next messages to `inbox`, at least one, as many as are here; errors as `next`."""
+        deadline = time.monotonic() + seconds
+        while True:
+            found = self.connection().burst(inbox)
+            if found is not None:
+                return found
+            message = self.next(deadline)
+            if message.subject == inbox:
+                head, whole = len(message.headers), message.headers + message.payload
+                return Burst(whole, [(0, head, len(whole))])
 
     def hear(self, deadline: float) -> None:
         """Wait for one message to the subject of `listen`; late answers are dropped.
