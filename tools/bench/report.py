@@ -1,7 +1,7 @@
 """Measure everything and write docs/performance.md: `.venv/bin/python tools/bench/report.py [EVENTS] [--quick]`.
 
-Runs the rows of `gatebook bench` on a ledger of EVENTS events (1,000,000), then `peers.py` and `fleet.py` beside this
-file (shortened by --quick) where they can run here, one after the other on an otherwise idle machine.
+Runs the rows of `gatebook bench` on a ledger of EVENTS events (1,000,000), then `audit.py`, `peers.py` and `fleet.py`
+beside this file (shortened by --quick) where they can run here, one after the other on an otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -70,7 +70,11 @@ def main() -> int:
         "",
     ]
     lines += _table(_foundation(events))
-    for name, title in (("peers.py", "Against peers from PyPI"), ("fleet.py", "On JetStream")):
+    for name, title in (
+        ("audit.py", "Audit, time travel and steps"),
+        ("peers.py", "Against peers from PyPI"),
+        ("fleet.py", "On JetStream"),
+    ):
         rows = _beside(name, quick=quick)
         if rows is not None:
             lines += ["", f"### {title}", "", *_table(rows)]
