@@ -32,15 +32,16 @@ def stream_of(name: str, key: str) -> str:
 
 
 def version_at(reader: Reader, stream: str, seq: int) -> int:
-    """The version of `stream` after event `seq` of the ledger: a binary search over the stream's events."""
-    low, high = 0, reader.version(stream)
+    """The version of `stream` after event `seq` of the ledger: a binary search that looks at the stream's end first."""
+    low = 0
+    high = middle = reader.version(stream)
     while low < high:
-        middle = (low + high + 1) // 2
         event = reader.stream(stream, after=middle - 1, upto=middle)[0]
         if event.seq <= seq:
             low = middle
         else:
             high = middle - 1
+        middle = (low + high + 1) // 2
     return low
 
 
