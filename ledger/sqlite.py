@@ -36,6 +36,7 @@ OLDEST_SQLITE = (3, 51, 3)
 # because the first process that opens the file next reads the whole WAL before it can begin.
 CHECKPOINT_PAGES = 2048
 CLOSING_PAGES = 256
+WALKING_PAGES = 50
 LOCK_SECONDS = 30.0
 IDLE_SECONDS = 0.05
 GRAIN_NS = (
@@ -94,10 +95,18 @@ def check_sqlite() -> None:
         )
 
 
-def connect(path: str, *, create: bool = False, readonly: bool = False) -> apsw.Connection:
-    """A connection to `path` with the log's settings; the file must exist unless `create`."""
+def connect(
+    path: str, *, create: bool = False, readonly: bool = False, walking: bool = False
+) -> apsw.Connection:
+    """A connection to `path` with the log's settings; the file must exist unless `create`.
+
+    `walking`: one thread alone reads the events from end to end: no mutex, and few pages kept, so that they and
+    what is made of them stay in the processor's cache.
+    """
     check_sqlite()
     flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
+    if walking:
+        flags |= apsw.SQLITE_OPEN_NOMUTEX
     if create:
         flags |= apsw.SQLITE_OPEN_CREATE
     try:
@@ -105,13 +114,14 @@ def connect(path: str, *, create: bool = False, readonly: bool = False) -> apsw.
     except UnicodeEncodeError:  # a name that is no UTF-8: reach it through its directory's descriptor
         folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
         try:
-            return _settle(apsw.Connection(f"/proc/self/fd/{folder}/{os.path.basename(path)}", flags))
+            where = f"/proc/self/fd/{folder}/{os.path.basename(path)}"
+            return _settle(apsw.Connection(where, flags), walking=walking)
         finally:
             os.close(folder)
-    return _settle(apsw.Connection(path, flags))
+    return _settle(apsw.Connection(path, flags), walking=walking)
 
 
-def _settle(connection: apsw.Connection) -> apsw.Connection:
+def _settle(connection: apsw.Connection, *, walking: bool) -> apsw.Connection:
     connection.set_busy_timeout(10_000)
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
@@ -119,6 +129,8 @@ def _settle(connection: apsw.Connection) -> apsw.Connection:
     connection.execute(
         "PRAGMA synchronous=FULL; PRAGMA recursive_triggers=ON; PRAGMA secure_delete=ON; PRAGMA wal_autocheckpoint=0"
     ).fetchall()  # APSW runs the statement after one that gives a row only when asked for the next row
+    if walking:
+        connection.execute(f"PRAGMA cache_size={WALKING_PAGES}").fetchall()
     return connection
 
 

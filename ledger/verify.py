@@ -36,7 +36,7 @@ from ledger.sqlite import APPLICATION_ID, RANGE_SQL, SCHEMA, SQLiteStore, connec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from ledger.sqlite import Row
 
@@ -209,67 +209,74 @@ class Walk:
         """
         more = iter(rows)
         while chunk := list(islice(more, CHUNK)):
-            envelopes = self._plain(chunk)
-            if envelopes is not None and self._hashes(chunk, envelopes):
-                self._book(chunk, envelopes)
+            columns, nothing = list(zip(*chunk, strict=True)), (None,) * len(chunk)
+            envelopes = self._judged(*columns)
+            if envelopes is not None:
+                self._book(chunk, envelopes, bare=columns[3:5] == [nothing, nothing])
                 continue
             for row in chunk:
                 self._book([row], [self._careful(row)])
 
-    def _plain(self, chunk: list[Row]) -> list[Envelope] | None:
-        """The envelopes of `chunk` when all are canonical, as is all the data; None sends each row the careful way.
+    def _judged(
+        self, seqs: Sequence[int], raws: Sequence[bytes], datas: Sequence[bytes], *rest: Sequence[bytes]
+    ) -> list[Envelope] | None:
+        """The envelopes of a few rows, given as columns, when every cell's form, number, digest and link is surely right; None says nothing.
 
-        A few at once go through msgspec as lines. A newline stands in canonical JSON nowhere, so that equal text
-        means equal cells, not only equal sums of them.
+        A few at once go through msgspec as lines. A newline stands in canonical JSON nowhere, so that equal text of
+        as many lines as cells means equal cells, not only equal sums of them.
         """
+        count = len(seqs)
+        if seqs != tuple(range(self.next, self.next + count)):
+            return None
         try:
-            text = b"\n".join([row[1] for row in chunk])
-            data = b"\n".join([row[2] for row in chunk])
+            text = b"\n".join((*raws, b""))
             envelopes = _read_envelopes(text)
-            same = data.isascii() and _write_lines(envelopes) == text + b"\n"
-            if same and _write_sorted_lines(_read_datas(data)) == data + b"\n":
-                return envelopes
+            if len(envelopes) != count or _write_lines(envelopes) != text:
+                return None
+            text = b"\n".join((*datas, b""))
+            values = _read_datas(text)
+            if len(values) != count or not text.isascii() or _write_sorted_lines(values) != text:
+                return None
         except (msgspec.MsgspecError, TypeError, UnicodeDecodeError):
-            pass
-        return None
+            return None
+        digests = self._linked(raws, datas, rest[-1])
+        same = digests == [envelope.data_digest for envelope in envelopes]
+        return envelopes if same and [envelope.seq for envelope in envelopes] == list(seqs) else None
 
-    def _hashes(self, chunk: list[Row], envelopes: list[Envelope]) -> bool:
-        """Whether hashes, links, digests and numbers of `chunk` are right; moves on only then."""
-        if len(envelopes) != len(chunk):
-            return False
-        data_hash, chain = blake3(), blake3(derive_key_context=HASH_CONTEXT)
+    def _linked(
+        self, raws: Sequence[bytes], datas: Sequence[bytes], hashes: Sequence[bytes]
+    ) -> list[str] | None:
+        """The digests of `datas`, when each hash is the one of its envelope after the hash before it."""
+        chain, data_hash = blake3(derive_key_context=HASH_CONTEXT), blake3()
         chain_reset, chain_update, chain_digest = chain.reset, chain.update, chain.digest
-        data_reset, data_update, data_hexdigest = data_hash.reset, data_hash.update, data_hash.hexdigest
-        previous, expected = self.previous, self.next
-        for (seq, raw, data, _salt, _content, stored), envelope in zip(chunk, envelopes, strict=True):
+        data_reset, data_update, data_digest = data_hash.reset, data_hash.update, data_hash.digest
+        previous = self.previous
+        digests = []
+        for raw, data, stored in zip(raws, datas, hashes, strict=True):
             # hash = BLAKE3-derive_key(previous hash || envelope), see ledger.event.chain_hash
             chain_reset()
             chain_update(previous + raw)
+            previous = stored
+            if chain_digest() != stored:
+                return None
             data_reset()
             data_update(data)
-            if not (
-                chain_digest() == stored
-                and data_hexdigest() == envelope.data_digest
-                and seq == expected
-                and envelope.seq == seq
-            ):
-                return False
-            previous = stored
-            expected += 1
-        return True
+            digests.append(data_digest().hex())
+        return digests
 
-    def _book(self, rows: list[Row], envelopes: list[Envelope]) -> None:
-        """What follows from one event to the next: times, versions, contents, names, causes."""
+    def _book(self, rows: list[Row], envelopes: list[Envelope], *, bare: bool = False) -> None:
+        """What follows from one event to the next: times, versions, contents (none if `bare`), names, causes."""
         streams, types, recorded = self.streams, self.types, self.recorded
         actor = via = ""
-        for (seq, _raw, data, salt, content, _stored), envelope in zip(rows, envelopes, strict=True):
-            self.next = seq  # so many stand before it when it is the wrong one
-            now, stream, kind = envelope.recorded_at, envelope.stream, envelope.type
+        seq = self.next = rows[0][0]
+        for envelope in envelopes:
+            now = envelope.recorded_at
             if now <= recorded:
                 raise Wrong("order", seq, "recorded_at", f"after {_time(recorded)}", _time(now))
             recorded = now
-            if content is not None or salt is not None or envelope.content_digest is not None:
-                self._content(seq, envelope.content_digest, salt, content)
+            if not bare or envelope.content_digest is not None:
+                self._content(seq, envelope.content_digest, *rows[seq - self.next][3:5])
+            stream, kind = envelope.stream, envelope.type
             known = streams.get(stream)
             if known is None:
                 self._first_of_stream(envelope)
@@ -294,8 +301,9 @@ class Walk:
                 self._writer(envelope)
                 actor, via = envelope.actor, envelope.via
             if stream == "ledger":
-                self._ledger_event(kind, data)
-        self.previous, self.next, self.recorded = rows[-1][5], rows[-1][0] + 1, recorded
+                self._ledger_event(kind, rows[seq - self.next][2])
+            seq += 1
+        self.previous, self.next, self.recorded = rows[-1][5], seq, recorded
 
     def _careful(self, row: Row) -> Envelope:
         """One event judged without shortcuts: floats, non-ASCII names, and whatever is wrong."""
@@ -343,6 +351,8 @@ class Walk:
         return Wrong("link-broken", seq, "hash", computed, stored)
 
     def _content(self, seq: int, digest: str | None, salt: bytes | None, content: bytes | None) -> None:
+        if digest is None and salt is None and content is None:
+            return
         if digest is None:
             raise Wrong(
                 "content-mismatch", seq, "content" if content is not None else "salt", None, content or salt
@@ -497,7 +507,7 @@ class IndexScan:
 
     def _run(self, path: str, last: int) -> None:
         try:
-            connection = connect(path)
+            connection = connect(path, walking=True)
             try:
                 self._scan(connection, last)
             finally:
@@ -672,7 +682,7 @@ def _walk(
     progress: Callable[[int, int], None] | None,
 ) -> None:
     # A connection of its own: one long read that neither holds the store's mutex nor its statements.
-    connection = connect(store.path)
+    connection = connect(store.path, walking=True)
     try:
         while walk.next <= last:
             upto = min(last, walk.next + PROGRESS_EVERY - 1) if progress is not None else last
