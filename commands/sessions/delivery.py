@@ -6,9 +6,9 @@ stays out of it; no hook runs.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-import tempfile
 
 from commands.git import Git, GitFailed, c_quote, unquote_path
 from commands.sessions.progress import next_action
@@ -165,14 +165,19 @@ def _tree_of(git: Git, tree: Tree, paths: list[str]) -> str:
     """The tree of HEAD with these paths as they are now, made in a temporary index."""
     folder = os.path.join(git.line(["rev-parse", "--absolute-git-dir"]))
     zero = "0" * (40 if git.line(["rev-parse", "--show-object-format"]) == "sha1" else 64)
-    with tempfile.TemporaryDirectory(prefix="gatebook-", dir=folder) as scratch:
-        env = {"GIT_INDEX_FILE": os.path.join(scratch, "index")}
+    index = os.path.join(folder, f"gatebook-{os.urandom(8).hex()}.index")
+    env = {"GIT_INDEX_FILE": index}
+    try:
         if tree.head == UNBORN:
             git.run(["read-tree", "--empty"], env=env)
         else:
             git.run(["read-tree", tree.head], env=env)
         git.run(["update-index", "-z", "--index-info"], input=_index_lines(tree, paths, zero), env=env)
         return git.run(["write-tree"], env=env).decode("ascii").strip()
+    finally:
+        for name in (index, f"{index}.lock"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
 
 
 def finish_commit(writer: Writer, state: State) -> None:

@@ -54,13 +54,14 @@ def _capped(writer: Writer, error: Exception) -> None:
 
 
 def _round_start(args: Args, context: Context) -> int:
-    from commands.sessions.drive import last_diff
     from commands.sessions.progress import next_action
     from commands.sessions.rounds import start_round, stop_at_exec_cap
 
     writer = _attach(args, context)
     try:
         if next_action(writer.state()) == "carry":
+            from commands.sessions.drive import last_diff
+
             started = start_round(writer, kind="carry", scope=last_diff(writer))
         else:
             stop_at_exec_cap(writer)
@@ -99,7 +100,6 @@ def _round_report(args: Args, context: Context) -> int:
 def _gate_record(args: Args, context: Context) -> int:
     from commands.sessions.adapt import APPROVE as APPROVED
     from commands.sessions.adapt import REQUEST_CHANGES as REQUESTED
-    from commands.sessions.gate_pass import skipped_by_config
     from commands.sessions.rounds import record_gate
     from commands.sessions.writer import read_report
 
@@ -107,6 +107,8 @@ def _gate_record(args: Args, context: Context) -> int:
         raise Usage("give the gate's output with --report F, or --skip REASON")
     writer = _attach(args, context)
     if args.skip is not None:
+        from commands.sessions.gate_pass import skipped_by_config
+
         if args.skip == "skipped-by-config" and not skipped_by_config(writer):
             raise Refused("not every changed path matches adversarial_gate_skip_paths: run the gate")
         record_gate(writer, "SKIP", f"adversarial-gate: SKIP reason={args.skip}\n", args.skip)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commands.git import Git, GitFailed, c_quote, line_path, quote_path, run_git, unquote_path
-from ledger.errors import Invalid, Unavailable
+from ledger.errors import Invalid, MissingExecutor, Unavailable
 
 
 @pytest.fixture
@@ -173,3 +173,32 @@ def test_git_reads_our_quoting(repository):
         file.write(b"x")
     out = run_git(["hash-object", "--stdin-paths"], str(repository), input=c_quote(name).encode() + b"\n")
     assert out.strip() == run_git(["hash-object", "--stdin"], str(repository), input=b"x").strip()
+
+
+def test_much_said_and_much_heard_at_once_passes_both_ways(repository):
+    head = _git(repository, "rev-parse", "HEAD").strip()
+    asked = head + b"\n"
+    told = run_git(["cat-file", "--batch"], str(repository), input=asked * 30_000)
+    assert told.count(head + b" commit ") == 30_000
+
+
+def test_what_a_call_does_not_read_is_not_waited_for(repository):
+    assert (
+        run_git(["rev-parse", "--is-inside-work-tree"], str(repository), input=b"x" * 1_000_000) == b"true\n"
+    )
+
+
+def test_calls_leave_no_process_and_no_open_file_behind(repository, monkeypatch):
+    before = sorted(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        run_git(["status"], str(repository), input=b"")
+        with pytest.raises(GitFailed):
+            run_git(["no-such-command"], str(repository))
+        with pytest.raises(Unavailable):
+            run_git(["cat-file", "--batch"], str(repository), input=b"HEAD\n" * 200_000, timeout=0.001)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(MissingExecutor, match="git is not installed"):
+        run_git(["status"], str(repository))
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
