@@ -32,6 +32,7 @@ CHUNK = 128
 MANY = 1000  # events: below that the fast judge takes longer to import than it saves
 # A length has 17 bits in `_where`, more than an event can have.
 _LENGTH = (1 << 17) - 1
+_LINE_FEED = 10
 _KEEP = (
     "INSERT INTO events SELECT ?3 + key, substr(?1, 1 + (value >> 34), value >> 17 & 131071), "
     "substr(?1, 2 + (value >> 34) + (value >> 17 & 131071), value & 131071), NULL, NULL, "
@@ -295,33 +296,36 @@ class Lines:
     """The three lines of some messages, and where they are: as many as stand at their places and look like events."""
 
     __slots__ = ("datas", "envelopes", "hashes", "where")
+    datas: list[bytes]
+    envelopes: list[bytes]
+    hashes: list[bytes]
+    where: list[int]
 
     def __init__(self, burst: Burst, number: int, place: int, limit: int) -> None:
         """From message `number` on, which must be stored at `place`: no more than `limit`, if that is above 0."""
-        self.envelopes: list[bytes] = []
-        self.datas: list[bytes] = []
-        self.hashes: list[bytes] = []
-        self.where: list[int] = []
+        self.envelopes = envelopes = []
+        self.datas = datas = []
+        self.hashes = hashes = []
+        self.where = where = []
         buffer = burst.buffer
         find, rfind, startswith = buffer.find, buffer.rfind, buffer.startswith
         count = min(CHUNK, limit) if limit > 0 else CHUNK
         for start, middle, end in burst.spans[number : number + count]:
-            data = find(b"\n", middle, end) + 1
-            hash = end - 64
-            if (
-                not data
-                or find(b"\n", data, end) + 1 != hash
-                or end - middle > _LENGTH
-                or not startswith(
-                    b"\r\nNats-Sequence: %d\r\nNats-Time-Stamp: " % (place + len(self.where)),
-                    rfind(b"\r\nNats-Sequence: ", start, middle),
-                )
+            # A publisher's headers may say the same: the server's own are the last.
+            stored = rfind(b"\r\nNats-Sequence: ", start, middle)
+            data, hash = find(b"\n", middle, end) + 1, end - 64
+            if not (
+                startswith(b"\r\nNats-Sequence: %d\r\nNats-Time-Stamp: " % place, stored)
+                and middle < data < hash
+                and buffer[hash - 1] == _LINE_FEED
+                and end - middle <= _LENGTH
             ):
                 break
-            self.envelopes.append(buffer[middle : data - 1])
-            self.datas.append(buffer[data : hash - 1])
-            self.hashes.append(buffer[hash:end])
-            self.where.append(_where(middle, data - middle - 1, hash - data - 1))
+            envelopes.append(buffer[middle : data - 1])
+            datas.append(buffer[data : hash - 1])
+            hashes.append(buffer[hash:end])
+            where.append(middle << 34 | data - middle - 1 << 17 | hash - data - 1)  # as `_where`
+            place += 1
 
 
 def _where(place: int, envelope: int, data: int) -> int:

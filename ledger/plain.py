@@ -76,7 +76,7 @@ def is_plain(data: bytes) -> bool:
 
 
 def extend(chain: Chain, envelopes: list[bytes], datas: list[bytes], hashes: list[bytes]) -> bool:
-    """Move `chain` on by events of these envelopes, data and hashes (64 hex digits), none with a line feed in it.
+    """Move `chain` on by events of these envelopes, data and hashes (64 hex digits).
 
     All of them, as `Chain.extend` does it one by one; or False, when one is not surely good: then nothing has happened.
     """
@@ -87,8 +87,9 @@ def extend(chain: Chain, envelopes: list[bytes], datas: list[bytes], hashes: lis
         read = _read_envelopes(text)
         if len(read) != len(envelopes) or _write_lines(read) != text + b"\n":
             return False
-        # Equal text means equal lines: no line holds a line feed.
-        if not data.isascii() or _write_sorted_lines(_read_lines(data)) != data + b"\n":
+        # Equal text in as many lines means equal lines.
+        values = _read_lines(data)
+        if len(values) != len(datas) or not data.isascii() or _write_sorted_lines(values) != data + b"\n":
             return False
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return False

@@ -18,10 +18,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ledger.nats_client import Link
 
-TURN_SECONDS = 0.012  # long enough that passing it on costs little, short for 16 writers in half a second
+TURN_SECONDS = 0.016  # long enough that passing it on costs little, short for 16 writers in half a second
 SILENCE_SECONDS = 0.06
 TRIES = 3
-REPEAT_SECONDS = 0.1
+REPEAT_SECONDS = 0.2
 FORGET_SECONDS = 0.5
 PATIENCE_SECONDS = 1.0
 MAX_QUEUE = 1000
@@ -129,8 +129,11 @@ class Turns:
             if now - said > REPEAT_SECONDS:
                 self._say(b"wait", self._me)
                 said = now
+            ends = min(
+                self._heard + SILENCE_SECONDS * (1 + ahead), said + REPEAT_SECONDS, began + PATIENCE_SECONDS
+            )
             try:
-                self._link.hear(now + SILENCE_SECONDS / 4)
+                self._link.hear(max(ends, now) + 0.001)
             except Silence:
                 if not self._link.connected:
                     raise

@@ -491,6 +491,60 @@ def test_a_new_machine_reads_many_events_as_they_were(server, url, machine, open
     other.store.follow(whole=True)
 
 
+def test_by_the_chunk_a_machine_reads_what_it_reads_one_by_one(server, url, machine, opened, monkeypatch):
+    """Void messages at each place of chunks and pages, batches over their ends, bytes that look like the protocol's."""
+    machine(1)
+    ledger = opened(url)
+    link = stranger(server)
+    (event,) = add(ledger, draft()).events
+    body = message_of(event)
+    like = b"HMSG _INBOX.a.1 1 10 20\r\nNATS/1.0\r\n\r\n"
+    voids = [
+        b"",
+        b"\n",
+        b"\n\n",
+        b"x" * 70,
+        body,
+        like + body,
+        body + b"\r\n" + like,
+        b"\n\n" + b"0" * 64,
+        body.replace(b"\n", b"\r\n"),
+    ]
+    for n in range(14):
+        add(
+            ledger,
+            *[
+                draft(f"x-s/{i % 2}", b'{"f":1.5}' if (n, i) == (3, 0) else b'{"i":%d}' % i)
+                for i in range(n % 6 + 1)
+            ],
+        )
+        for number, void in enumerate(voids[: n % 10]):
+            headers = (
+                b"Nats-Sequence: 5\r\nNats-Time-Stamp: x\r\nNats-Num-Pending: 0\r\n" if number == 3 else b""
+            )
+            link.request(f"gatebook.{name_of(url)}", void, headers)
+    link.drop()
+    add(ledger, draft(content=b"words"), draft())
+    ledger.store.follow()
+    expected = [(e.seq, e.envelope, e.data, e.salt, e.content, e.hash) for e in whole(ledger.store)]
+    monkeypatch.setattr("ledger.follow.MANY", 0)
+    for number, (page, chunk) in enumerate(((4000, 128), (7, 3), (12, 1), (5, 4), (7, 0))):
+        machine(2 + number)
+        monkeypatch.setattr("ledger.follow.PAGE", page)
+        monkeypatch.setattr("ledger.follow.CHUNK", chunk or 1)
+        if not chunk:
+            monkeypatch.setattr("ledger.follow.Walk._take_chunk", lambda *_: 0)
+        other = opened(url)
+        assert [
+            (e.seq, e.envelope, e.data, e.salt, e.content, e.hash) for e in whole(other.store)
+        ] == expected
+        assert other.store.voids == ledger.store.voids == 51
+        for name in ("place", "seq", "voids", "tip", "tip_seq", "tip_voids"):
+            assert getattr(other.store.anchor, name) == getattr(ledger.store.anchor, name)
+        assert other.store.follow(whole=True) == 0
+        assert other.store.voids == 51
+
+
 def test_a_content_that_the_bucket_lost_is_seen_by_a_new_machine(url, machine, opened):
     machine(1)
     ledger = opened(url)

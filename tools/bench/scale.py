@@ -3,7 +3,7 @@
     .venv/bin/python tools/bench/scale.py                 simulate, from a publish time (ms) given or assumed
     .venv/bin/python tools/bench/scale.py --measure       really run 1, 4 and 16 ledgers on a cluster of three here
 
-The simulation is of the turns that writers of one ledger take (ledger/turns.py): whoever has the turn appends for 12 ms,
+The simulation is of the turns that writers of one ledger take (ledger/turns.py): whoever has the turn appends for 16 ms,
 then calls the next; a call costs a message, a catch-up and the first publish. Times are in milliseconds.
 """
 
@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TURN_MS = 12.0
+TURN_MS = 16.0
 
 
 def simulate(writers, publish, *, think=0.0, catch_up=0.4, seconds=30.0, seed=1):
