@@ -3,9 +3,12 @@
     python tools/fleet/faults.py [--seconds N] [--writers N] [SCENARIO …]
 
 Scenarios: leader (kill -9 the stream's leader, again and again), partition (cut the leader off from the others),
-wipe (kill a follower, lose its disk, let it rejoin), all (kill -9 all three, start them again). Each ends with: no
-acknowledged event lost or doubled, every replica at one head, the chain verified, no void message, and the histories
-of claims and receipts linearizable. Prints one JSON object a scenario; exit 1 if one failed.
+wipe (kill a follower, lose its disk, let it rejoin), all (kill -9 all three, start them again), ack (acknowledgements
+do not arrive, again and again). Each ends with: nothing acknowledged lost, nothing recorded twice or against what was said, every
+event lawful, every replica at one head, the chain verified, no void message, and the histories of claims and receipts
+linearizable. Two end the ledger, and every replica must see it: tail (all three disks go back to an earlier state, what was
+acknowledged after it is gone), rewritten (an administrator makes the stream anew with another history).
+Prints one JSON object a scenario; exit 1 if one failed.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -27,12 +32,14 @@ from linear import Operation, claim, linearizable, receipt
 from nats_servers import Cluster
 from proxy import Proxies
 
-from ledger.errors import GatebookError
-from ledger.event import Origin
+from ledger.errors import GatebookError, Refused, Tampered
+from ledger.event import Draft, Origin
 from ledger.fleet import create_fleet, open_fleet
-from ledger.verify import verify
+from ledger.jetstream import Stream
+from projections.replay import replay
 
 NAME = "faults"
+ORIGIN = Origin("cli:operator", "fault-run")
 KEYS = 3
 RECEIPTS = 20
 
@@ -43,6 +50,7 @@ class Run:
     def __init__(self, folder, *, writers=4):
         self.folder = folder
         self.cluster = Cluster(os.path.join(folder, "servers"), proxies=Proxies()).start()
+        self.front = Proxies()
         self.writers = writers
         self.processes = []
         self.notes = []
@@ -50,6 +58,15 @@ class Run:
         self.eventually(lambda: create_fleet(self.cluster.url(NAME), Origin("cli:operator", "init"), {}), 30)
         self.receipts = os.path.join(folder, "receipts")
         self.issue(RECEIPTS)
+
+    def before_clients(self, first):
+        """The ledger's name by way of proxies that can lose what a server answers."""
+        ports = []
+        for server in self.cluster.servers:
+            listener = socket.create_server(("127.0.0.1", 0))
+            self.front.add(server.name, "client", listener, server.port)
+            ports.append(listener.getsockname()[1])
+        return f"nats://{','.join(f'127.0.0.1:{port}' for port in ports[first:] + ports[:first])}/{NAME}"
 
     def home(self, who):
         """The state home of one machine."""
@@ -111,14 +128,14 @@ class Run:
                 return False
         return True
 
-    def start(self, seconds):
+    def start(self, seconds, *, proxied):
         """Let the writers work for so long."""
         for n in range(self.writers):
             who = f"w{n}"
             command = [
                 sys.executable,
                 os.path.join(HERE, "worker.py"),
-                self.cluster.url(NAME, n % 3),
+                self.before_clients(n % 3) if proxied else self.cluster.url(NAME, n % 3),
                 who,
                 str(seconds),
                 str(KEYS),
@@ -141,22 +158,46 @@ class Run:
                 found += [json.loads(line) for line in lines]
         return found
 
+    def machines(self, *more):
+        """(who, ledger) of the operator's, each writer's and `more` machines, one after the other, each as its home has it."""
+        for who in ("operator", *more, *(f"w{n}" for n in range(self.writers))):
+            os.environ["XDG_STATE_HOME"] = self.home(who)
+            ledger = open_fleet(self.cluster.url(NAME, int(who[1:]) % 3 if who[1:].isdigit() else 0))
+            try:
+                yield who, ledger
+            finally:
+                ledger.close()
+
+    def verdicts(self):
+        """What each machine says of the stream, and whether it refuses to write."""
+        found = {}
+        for who, ledger in self.machines():
+            try:
+                ledger.store.follow(whole=True)
+                found[who] = "ok"
+            except Tampered as error:
+                found[who] = error.verdict
+            try:
+                ledger.append([Draft("x-work/late", "x.work.done")], ORIGIN)
+                found[who] += ", written"
+            except Refused:
+                pass
+        return found
+
     def check(self):
         """The verdict on everything that was acknowledged."""
         records = self.records()
         self.cluster.proxies.heal()
         self.eventually(self.current, 60)
-        heads, homes = set(), ["operator", "fresh", *(f"w{n}" for n in range(self.writers))]
-        for who in homes:
-            os.environ["XDG_STATE_HOME"] = self.home(who)
-            ledger = open_fleet(self.cluster.url(NAME, int(who[1:]) % 3 if who[1:].isdigit() else 0))
+        heads = set()
+        for who, ledger in self.machines("fresh"):
             ledger.store.follow()
             head = ledger.store.head()
             heads.add((head.seq, head.hash))
             if who == "fresh":
-                hashes = [event.hash.hex() for event in ledger.store.read()]
-                good, voids, promise = verify(ledger.store), ledger.store.voids, ledger.store.promise
-            ledger.close()
+                events = list(ledger.store.read())
+                good, voids, promise = replay(ledger.store)[0], ledger.store.voids, ledger.store.promise
+        hashes = [event.hash.hex() for event in events]
         places = {value: place for place, value in enumerate(hashes)}
         acknowledged = [each["hashes"] for each in records if each["hashes"]]
         lost = [batch for batch in acknowledged if any(each not in places for each in batch)]
@@ -165,16 +206,17 @@ class Run:
             for b in acknowledged
             if b not in lost and [places[each] - places[b[0]] for each in b] != list(range(len(b)))
         ]
+        doubled, denied = against_what_was_said(records, events)
         wrong = [each for each in records if each["answer"] == "wrong"]
         crooked = [key for key, history, model in histories(records) if linearizable(history, model) is None]
         answered = [each["answered"] - each["called"] for each in records if each["answer"] == "ok"]
         return {
-            "ok": not (lost or split or wrong or crooked) and len(heads) == 1 and good.ok and voids == 0 and promise == "replicated",
+            "ok": not (lost or split or doubled or denied or wrong or crooked) and len(heads) == 1 and good.ok and voids == 0 and promise == "replicated",
             "events": len(hashes),
             "acknowledged": sum(len(batch) for batch in acknowledged),
             "unknown": sum(each["answer"] is None for each in records),
             "unavailable": sum(each["answer"] == "unavailable" for each in records),
-            "lost": len(lost), "split": len(split), "wrong": wrong[:2], "not_linearizable": crooked,
+            "lost": len(lost), "split": len(split), "doubled": doubled, "denied": denied, "wrong": wrong[:2], "not_linearizable": crooked,
             "histories": len({(each["what"] == "consume", each["key"]) for each in records if each["what"] != "append"}),
             "answers": dict(sorted(Counter(f"{each['what']} {str(each['answer'])[:40]}" for each in records).items())),
             "heads": len(heads), "verdict": good.verdict, "void": voids,
@@ -188,6 +230,14 @@ class Run:
                 process.kill()
                 process.wait()
         self.cluster.kill()
+
+
+def against_what_was_said(records, events):
+    """How many appends are recorded more than once, and how many though "nothing was recorded" was said."""
+    appends = Counter((event.stream, event.data) for event in events if event.type == "x.work.done")
+    said = [each for each in records if each["what"] == "append" and each["answer"] == "unavailable"]
+    denied = sum((f"x-work/{each['who']}", b'{"n":%d}' % each["n"]) in appends for each in said)
+    return sum(count > 1 for count in appends.values()), denied
 
 
 def histories(records):
@@ -253,7 +303,64 @@ def kill_all(run, seconds):
         time.sleep(min(6.0, max(seconds / 2, 3.0)))
 
 
-SCENARIOS = {"leader": kill_leader, "partition": partition, "wipe": wipe, "all": kill_all}
+def lose_acknowledgements(run, seconds):
+    """What a writer sent is stored, and its connection breaks before it hears so."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        run.front.lose(1, b'{"stream":"%b"' % NAME.encode())
+        time.sleep(0.3)
+    run.front.lose(0, b"")
+    run.notes.append(f"lost {run.front.lost} acknowledgements")
+
+
+def lose_the_tail(run):
+    """All three disks go back to an earlier state: what was acknowledged since is gone everywhere."""
+    run.cluster.kill()
+    for server in run.cluster.servers:
+        shutil.copytree(os.path.join(server.folder, "js"), os.path.join(server.folder, "earlier"))
+    for server in run.cluster.servers:
+        server.start()
+    run.eventually(run.current, 60)
+    os.environ["XDG_STATE_HOME"] = run.home("operator")
+    ledger = open_fleet(run.cluster.url(NAME))
+    for n in range(3):
+        ledger.append([Draft("x-work/tail", "x.work.done", b'{"n":%d}' % n)], ORIGIN)
+    ledger.close()
+    for _, each in run.machines():
+        each.store.follow()
+    run.cluster.kill()
+    for server in run.cluster.servers:
+        server.wipe()
+        os.rename(os.path.join(server.folder, "earlier"), os.path.join(server.folder, "js"))
+    for server in run.cluster.servers:
+        server.start()
+    run.eventually(run.leader, 60)
+    return "truncated"
+
+
+def rewrite(run):
+    """An administrator makes the stream anew: its first half, then as many events as before, but others."""
+    os.environ["XDG_STATE_HOME"] = run.home("operator")
+    ledger = open_fleet(run.cluster.url(NAME))
+    stream, link, last = ledger.store.stream, ledger.store.link, ledger.store.head().seq
+    kept = [stream.at_leader(place)[1] for place in range(1, last // 2)]
+    link.request(f"$JS.API.STREAM.DELETE.{NAME}", seconds=20)
+    Stream(link, NAME).create()
+    for body in kept:
+        link.request(f"gatebook.{NAME}", body)
+    ledger.close()
+    os.environ["XDG_STATE_HOME"] = run.home("forger")
+    forged = run.eventually(lambda: open_fleet(run.cluster.url(NAME)), 60)
+    while forged.store.head().seq < last:
+        forged.append([Draft("x-work/forged", "x.work.done")], ORIGIN)
+    forged.close()
+    return "forked"
+
+
+SCENARIOS = {
+    "leader": kill_leader, "partition": partition, "wipe": wipe, "all": kill_all, "ack": lose_acknowledgements,
+}  # fmt: skip
+ENDS = {"tail": lose_the_tail, "rewritten": rewrite}
 
 
 def scenario(name, folder, *, seconds, writers):
@@ -261,11 +368,17 @@ def scenario(name, folder, *, seconds, writers):
     run = Run(folder, writers=writers)
     try:
         names = name.split("+")
-        run.start(seconds * len(names) + 2)
+        run.start(seconds * len(names) + 2, proxied="ack" in names)
         time.sleep(1.0)
         for each in names:
-            SCENARIOS[each](run, seconds)
-        return {"scenario": name, **run.check()}
+            if each in SCENARIOS:
+                SCENARIOS[each](run, seconds)
+        verdict = {"scenario": name, **run.check()}
+        for each in names:
+            if each in ENDS:
+                wanted, seen = ENDS[each](run), run.verdicts()
+                verdict |= {"seen": seen, "ok": verdict["ok"] and set(seen.values()) == {wanted}}
+        return verdict
     finally:
         run.close()
 
@@ -281,11 +394,11 @@ def main():
         "scenario", nargs="*", help="one, or several joined by + on one ledger (default: each)"
     )
     args = parser.parse_args()
-    unknown = {each for name in args.scenario for each in name.split("+")} - set(SCENARIOS)
+    unknown = {each for name in args.scenario for each in name.split("+")} - {*SCENARIOS, *ENDS}
     if unknown:
-        parser.error(f"no scenario {min(unknown)}: {', '.join(SCENARIOS)}")
+        parser.error(f"no scenario {min(unknown)}: {', '.join([*SCENARIOS, *ENDS])}")
     failed = False
-    for name in args.scenario or SCENARIOS:
+    for name in args.scenario or [*SCENARIOS, *ENDS]:
         with tempfile.TemporaryDirectory() as folder:
             verdict = scenario(name, folder, seconds=args.seconds, writers=args.writers)
         print(json.dumps(verdict), flush=True)

@@ -1,4 +1,4 @@
-"""TCP proxies between servers of a cluster, so that one can be cut off from the others without root."""
+"""TCP proxies between servers of a cluster, or before them, so that one can be cut off, or an answer lost, without root."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ class Proxies:
         self._cut = set()
         self._links = []
         self._lock = threading.Lock()
+        self._lose, self._mark = 0, b""
+        self.lost = 0
         threading.Thread(target=self._run, daemon=True).start()
 
     def add(self, name, other, listener, port):
@@ -38,6 +40,19 @@ class Proxies:
         with self._lock:
             self._cut.clear()
 
+    def lose(self, count, mark):
+        """The next `count` answers with `mark` in them do not arrive: the connection breaks instead."""
+        with self._lock:
+            self._lose, self._mark = count, mark
+
+    def _spoils(self, chunk):
+        with self._lock:
+            if self._lose and self._mark in chunk:
+                self._lose -= 1
+                self.lost += 1
+                return True
+        return False
+
     def _run(self):
         while True:
             for key, _ in self._selector.select(0.5):
@@ -48,17 +63,23 @@ class Proxies:
                         one.close()
                         continue
                     one.setblocking(True)
-                    two = socket.create_connection(("127.0.0.1", port), timeout=2)
+                    try:
+                        two = socket.create_connection(("127.0.0.1", port), timeout=2)
+                    except OSError:
+                        one.close()
+                        continue
                     two.settimeout(None)
                     with self._lock:
                         self._links.append((nodes, one, two))
-                    for a, b in ((one, two), (two, one)):
-                        threading.Thread(target=_pump, args=(a, b), daemon=True).start()
+                    for a, b, spoils in ((one, two, None), (two, one, self._spoils)):
+                        threading.Thread(target=_pump, args=(a, b, spoils), daemon=True).start()
 
 
-def _pump(source, target):
+def _pump(source, target, spoils):
     with contextlib.suppress(OSError):
         while chunk := source.recv(65536):
+            if spoils is not None and spoils(chunk):
+                break
             target.sendall(chunk)
     for end in (source, target):
         with contextlib.suppress(OSError):

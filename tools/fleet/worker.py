@@ -88,6 +88,7 @@ class Worker:
             "what": what,
             "key": key,
             "called": time.monotonic(),
+            "n": self.count + (what == "append"),
             "answer": None,
             "hashes": [],
         }
