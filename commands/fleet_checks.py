@@ -128,7 +128,8 @@ def _monitors(store: FleetStore) -> list[str]:
     given = os.environ.get("GATEBOOK_NATS_MONITOR")
     if given:
         return [url.strip().rstrip("/") for url in given.split(",") if url.strip()]
-    return [f"http://{f'[{host}]' if ':' in host else host}:{MONITOR_PORT}" for host, _ in store.link.servers]
+    hosts = dict.fromkeys(host for host, _ in store.link.servers)
+    return [f"http://{f'[{host}]' if ':' in host else host}:{MONITOR_PORT}" for host in hosts]
 
 
 def _flushing(store: FleetStore) -> list[Finding]:
