@@ -138,7 +138,9 @@ class Connection:
         except Silence as error:
             if login.tls_first:
                 raise
-            raise Unavailable(f"{error}: no NATS server, or one that wants TLS first (tls_first)") from None
+            raise Unavailable(
+                f"{error}: a slow network, no NATS server, or one that wants TLS first (tls_first)"
+            ) from None
         if not line.startswith(b"INFO "):
             raise Unavailable(f"nats {self.server}: not a NATS server")
         try:

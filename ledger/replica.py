@@ -195,8 +195,8 @@ class FleetStore(SQLiteStore):
         alone = isinstance(config, dict) and config.get("num_replicas") == 1
         if isinstance(last, int) and last <= behind.place and (final or alone):
             raise Tampered(
-                f"{self.url}: the stream ends at message {last}; this machine's replica has events {behind.seq + 1} to "
-                f"{self.reader().head().seq} that were in it and are not any more (verdict truncated): nothing is "
+                f"{self.url}: the stream ends at message {last}; this machine's replica goes on to event "
+                f"{self.reader().head().seq}, which was in it and is not any more (verdict truncated): nothing is "
                 f"written; {self.way_on}",
                 verdict="truncated",
             )
