@@ -14,13 +14,11 @@ _OBEYED_NAMES = frozenset(
 _OBEYED_FOLDERS = frozenset(
     {".claude", ".codex", ".github", "agents", "skills", "prompts", "commands", "protocol"}
 )
-_TEST = re.compile(
-    r"(?:^|/)(?:tests?|testing|spec|specs|__tests__|testdata|fixtures)/|(?:^|/)(?:test_[^/]*|conftest\.py)$|[._-](?:test|tests|spec)\.[^/]+$"
-)
-_DIRECTIVE = re.compile(
-    r"^#!|coding[:=]|type:|noqa|pragma|fmt:|pylint|mypy|pyright|ruff|isort|nosec|yapf|flake8|go:|\+build|nolint|export\b|cgo|lint:"
-    r"|eslint|prettier|istanbul|@ts-|>>>|doctest",
-    re.IGNORECASE,
+# Compiled by `re` at their first use: most steps of a session need none of them.
+_TEST = r"(?:^|/)(?:tests?|testing|spec|specs|__tests__|testdata|fixtures)/|(?:^|/)(?:test_[^/]*|conftest\.py)$|[._-](?:test|tests|spec)\.[^/]+$"
+_DIRECTIVE = (
+    r"(?i)^#!|coding[:=]|type:|noqa|pragma|fmt:|pylint|mypy|pyright|ruff|isort|nosec|yapf|flake8|go:|\+build|nolint|export\b|cgo|lint:"
+    r"|eslint|prettier|istanbul|@ts-|>>>|doctest"
 )
 
 
@@ -28,7 +26,7 @@ def eligible(path: str, old: bytes | None, new: bytes | None) -> bool:
     """Whether a change of this file is prose, comments or metadata only. `old` None: created; `new` None: deleted."""
     lowered = path.lower()
     name = lowered.rpartition("/")[2]
-    if new is None or _TEST.search(lowered):
+    if new is None or re.search(_TEST, lowered):
         return False
     try:
         before, after = (old or b"").decode("utf-8"), new.decode("utf-8")
@@ -80,14 +78,12 @@ def _python_code(text: str) -> tuple[str, list[str]]:
     directives = [
         token.line.strip()
         for token in tokenize.generate_tokens(io.StringIO(text).readline)
-        if token.type == tokenize.COMMENT and _DIRECTIVE.search(token.string)
+        if token.type == tokenize.COMMENT and re.search(_DIRECTIVE, token.string)
     ]
     return ast.dump(tree), directives
 
 
-_GO_TOKEN = re.compile(
-    r"//[^\n]*|/\*.*?\*/|`[^`]*`|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|\n|[ \t\r]+|[\w]+|.", re.DOTALL
-)
+_GO_PIECE = r"(?s)//[^\n]*|/\*.*?\*/|`[^`]*`|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|\n|[ \t\r]+|[\w]+|."
 
 
 def _go_code(text: str) -> tuple[list[str], list[str]]:
@@ -96,10 +92,10 @@ def _go_code(text: str) -> tuple[list[str], list[str]]:
         raise _NotCode  # cgo compiles a comment
     tokens: list[str] = []
     directives: list[str] = []
-    for match in _GO_TOKEN.finditer(text):
+    for match in re.finditer(_GO_PIECE, text):
         token = match.group()
         if token.startswith(("//", "/*")):
-            if _DIRECTIVE.search(token) or token.startswith(("//go:", "//line", "/*line")):
+            if re.search(_DIRECTIVE, token) or token.startswith(("//go:", "//line", "/*line")):
                 directives.append(token)
             if "\n" in token:
                 tokens.append("\n")

@@ -8,8 +8,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)$")
-_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
+# Compiled by `re` at their first use: most steps of a session need none of them.
+_FENCE = r" {0,3}(`{3,}|~{3,})(.*)$"
+_SPAN = r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)"
 
 
 def lines_outside_fences(text: str) -> Iterator[tuple[str, bool]]:
@@ -17,7 +18,7 @@ def lines_outside_fences(text: str) -> Iterator[tuple[str, bool]]:
     fence = ""
     for raw in text.split("\n"):
         line = raw.rstrip("\r")
-        match = _FENCE.match(line)
+        match = re.match(_FENCE, line)
         if fence:
             yield line, True
             if match and match[1].startswith(fence) and not match[2].strip():
@@ -81,7 +82,7 @@ def sections(text: str, level: int = 3) -> list[Section]:
 
 def code_span(text: str, start: int = 0) -> tuple[str, int] | None:
     """The content of a code span that begins exactly at `start`, and the place behind it (CommonMark 6.1)."""
-    match = _SPAN.match(text, start)
+    match = re.compile(_SPAN).match(text, start)
     if match is None:
         return None
     inner = match[2]
@@ -92,4 +93,4 @@ def code_span(text: str, start: int = 0) -> tuple[str, int] | None:
 
 def without_code_spans(text: str) -> str:
     """The text with each code span's content left out."""
-    return _SPAN.sub("``", text)
+    return re.sub(_SPAN, "``", text)

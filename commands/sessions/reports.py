@@ -87,10 +87,11 @@ def check_report(role: str, text: str, delta: Iterable[str] = ()) -> Judgement:
 
 # --- reviewer ---------------------------------------------------------------------------------------------
 
-_VERDICT_TITLE = re.compile(r"VERDICT\b(.*)$", re.IGNORECASE)
+# Compiled by `re` at their first use: most steps of a session need none of them.
+_VERDICT_TITLE = r"(?i)VERDICT\b(.*)$"
 _VERDICTS = {f"### VERDICT: {word}": word for word in (APPROVE, REQUEST_CHANGES)}
-_LABELLED = re.compile(r"\s*[-*+]\s+\[([^\]]*)\](?!\()(.*)$")
-_ISSUE = re.compile(r"- \[(CRITICAL|MINOR)\] (.*\S.*)$")
+_LABELLED = r"\s*[-*+]\s+\[([^\]]*)\](?!\()(.*)$"
+_ISSUE = r"- \[(CRITICAL|MINOR)\] (.*\S.*)$"
 _SEVERITIES = ("CRITICAL", "MINOR")
 
 
@@ -99,7 +100,7 @@ def check_reviewer(text: str) -> Judgement:
     verdict_lines = [
         line.rstrip()
         for line, fenced in lines_outside_fences(text)
-        if not fenced and _VERDICT_TITLE.match(heading(line, 3) or "")
+        if not fenced and re.match(_VERDICT_TITLE, heading(line, 3) or "")
     ]
     if not verdict_lines:
         return Judgement(
@@ -122,12 +123,16 @@ def check_reviewer(text: str) -> Judgement:
 
 def _check_issues(verdict: str, text: str, parts: list[Section]) -> Judgement:
     section = next((part for part in parts if part.title == "Issues"), None)
-    labelled = [m for line in (section.plain() if section else ()) if (m := _LABELLED.match(line))]
+    labelled = [m for line in (section.plain() if section else ()) if (m := re.match(_LABELLED, line))]
     for label in (match[1] for match in labelled):
         if label not in _SEVERITIES:
             return Judgement("bad-severity", f"[{label[:40]}] is neither [CRITICAL] nor [MINOR]")
-    everywhere = [line for line, fenced in lines_outside_fences(text) if not fenced and _ISSUE.match(line)]
-    if len(everywhere) > sum(_ISSUE.match(line) is not None for line in (section.plain() if section else ())):
+    everywhere = [
+        line for line, fenced in lines_outside_fences(text) if not fenced and re.match(_ISSUE, line)
+    ]
+    if len(everywhere) > sum(
+        re.match(_ISSUE, line) is not None for line in (section.plain() if section else ())
+    ):
         return Judgement("malformed-issues", "an issue stands outside of `### Issues`")
     issues: list[Issue] = []
     if section is not None:
@@ -155,8 +160,8 @@ def _read_issues(section: Section, issues: list[Issue]) -> str | None:
             if none:
                 return "`- None.` stands twice"
             none = True
-        elif not fenced and _LABELLED.match(line):
-            match = _ISSUE.match(line)
+        elif not fenced and re.match(_LABELLED, line):
+            match = re.match(_ISSUE, line)
             if match is None:
                 return f"{line[:80]!r} is not written `- [CRITICAL] ...` or `- [MINOR] ...`"
             issues.append(Issue(match[1], match[2].strip(), [line]))
@@ -171,13 +176,13 @@ def _read_issues(section: Section, issues: list[Issue]) -> str | None:
     return None
 
 
-_FILE_LINE = re.compile(r"(?:^|[\s(*])Files?\*{0,2}:\*{0,2}\s*(?:`+\s*([^`]+)`|([^\s`]\S*))", re.IGNORECASE)
+_FILE_LINE = r"(?i)(?:^|[\s(*])Files?\*{0,2}:\*{0,2}\s*(?:`+\s*([^`]+)`|([^\s`]\S*))"
 _NO_FILE = frozenset({"around", "line", "lines", "n/a", "na", "none", "unknown", "various", "-", "?"})
-_PATH_AND_LINE = re.compile(r"(?=[^\s:`]*[./])[^\s:`]+:\d+|`[^`\s:]+:\d+")
-_PATH_WORD = re.compile(r"(?:[^\s/]+/)+[^\s/]*|[^\s/()]*[^\s/().]\.[A-Za-z0-9_]{1,10}|\.[a-z][a-z0-9_.-]+")
+_PATH_AND_LINE = r"(?=[^\s:`]*[./])[^\s:`]+:\d+|`[^`\s:]+:\d+"
+_PATH_WORD = r"(?:[^\s/]+/)+[^\s/]*|[^\s/()]*[^\s/().]\.[A-Za-z0-9_]{1,10}|\.[a-z][a-z0-9_.-]+"
 
 
-_PLAIN_PATH = re.compile(
+_PLAIN_PATH = (
     r"(?:^|[\s(\"'])(?:[\w.@-]+/)+[\w.@-]*\.[A-Za-z]\w{0,9}(?=$|[\s),.;:\"'])"
     r"|(?:^|[\s(\"'])[\w.-]*\w\.(?:py|js|jsx|ts|tsx|go|rs|c|h|cc|cpp|hpp|java|kt|rb|php|cs|swift|sh|sql|md|json|ya?ml|toml|html|css|vue|svelte)(?=$|[\s),.;:\"'])"
 )
@@ -186,15 +191,15 @@ _PLAIN_PATH = re.compile(
 def _has_anchor(issue: Issue) -> bool:
     """`File: path`, `path:line`, or a path somewhere in the issue, backticked or plainly one."""
     for line in issue.lines:
-        named = _FILE_LINE.search(line)
+        named = re.search(_FILE_LINE, line)
         if named and (named[1] or named[2]).strip().rstrip(".,;").lower() not in _NO_FILE:
             return True
-        if _PATH_AND_LINE.search(line) or _PLAIN_PATH.search(line):
+        if re.search(_PATH_AND_LINE, line) or re.search(_PLAIN_PATH, line):
             return True
         place = line.find("`")
         while place >= 0:
             span = code_span(line, place)
-            if span and _PATH_WORD.fullmatch(re.sub(r"[:#]L?\d+(?:-L?\d+)?$", "", span[0])):
+            if span and re.fullmatch(_PATH_WORD, re.sub(r"[:#]L?\d+(?:-L?\d+)?$", "", span[0])):
                 return True
             place = line.find("`", span[1] if span else place + 1)
     return False
@@ -206,22 +211,19 @@ _CHANGES = "Changes Made"
 _FILES = ("Files Modified / Created / Deleted", "Files Modified / Created")
 _DEVIATIONS = "Deviations from Plan"
 _NOTES = "Notes for Reviewer"
-_NONE = re.compile(r"(?:[-*+]\s+)?None\.?$")
-_NO_DEVIATION = re.compile(r"(?:[-*+]\s+)?(?:None|No deviations?)\.?$", re.IGNORECASE)
-_SAYS_NOOP = re.compile(
-    r"\bno[- ]?op\b|\bno\s+(?:\w+\s+){0,2}(?:changes?|modifications?|edits?|action)\b|\bno code\b|\bnone\b|\bunchanged\b"
-    r"|\bnothing\b.{0,40}?\b(?:chang\w*|do|needed|required)\b|\balready\s+(?:\w+\s+)?(?:satisf|implement|done|present|in place)",
-    re.IGNORECASE | re.DOTALL,
+_NONE = r"(?:[-*+]\s+)?None\.?$"
+_NO_DEVIATION = r"(?i)(?:[-*+]\s+)?(?:None|No deviations?)\.?$"
+_SAYS_NOOP = (
+    r"(?is)\bno[- ]?op\b|\bno\s+(?:\w+\s+){0,2}(?:changes?|modifications?|edits?|action)\b|\bno code\b|\bnone\b|\bunchanged\b"
+    r"|\bnothing\b.{0,40}?\b(?:chang\w*|do|needed|required)\b|\balready\s+(?:\w+\s+)?(?:satisf|implement|done|present|in place)"
 )
 # A colon inside `a.py:12`, `10:30`, `std::sort` or a URL stands before no reason.
-_REASON = re.compile(r"(?:—|(?<!:):(?![\d:]|//))\W*(?:\w|``)")
-_NAMES_NOOP = re.compile(r"\bno[- ]?op\b", re.IGNORECASE)
-_BULLET = re.compile(r"(?:[-*+]|\d{1,3}[.)])\s+")
-_EMPHASIS = re.compile(r"[*_]{1,3}(?=`)")
-_KIND_LABEL = re.compile(
-    r"(?:\*\*)?(?:Modified|Created|Deleted|Added|Removed|Renamed|New)(?:\*\*)?:?(?:\*\*)?\s*", re.IGNORECASE
-)
-_BETWEEN_PATHS = re.compile(r"\s*(?:,|and|&|->|→|=>)\s*(?=`)")
+_REASON = r"(?:—|(?<!:):(?![\d:]|//))\W*(?:\w|``)"
+_NAMES_NOOP = r"(?i)\bno[- ]?op\b"
+_BULLET = r"(?:[-*+]|\d{1,3}[.)])\s+"
+_EMPHASIS = r"[*_]{1,3}(?=`)"
+_KIND_LABEL = r"(?i)(?:\*\*)?(?:Modified|Created|Deleted|Added|Removed|Renamed|New)(?:\*\*)?:?(?:\*\*)?\s*"
+_BETWEEN_PATHS = r"\s*(?:,|and|&|->|→|=>)\s*(?=`)"
 
 
 def check_executor(text: str, delta: Iterable[str] = ()) -> Judgement:
@@ -232,14 +234,14 @@ def check_executor(text: str, delta: Iterable[str] = ()) -> Judgement:
         return Judgement("missing-section", fault, noop=False)
     files = parts[_FILES[0]] if _FILES[0] in parts else parts[_FILES[1]]
     lines = files.plain()
-    says_none = len(lines) == 1 and _NONE.match(lines[0]) is not None
-    says_noop = says_none and _SAYS_NOOP.search(_prose(parts[_CHANGES])) is not None
+    says_none = len(lines) == 1 and re.match(_NONE, lines[0]) is not None
+    says_noop = says_none and re.search(_SAYS_NOOP, _prose(parts[_CHANGES])) is not None
     paths, fault = ((), None) if says_none else _claimed_paths(lines)
     if fault:
         return Judgement("missing-paths", fault, noop=False)
     if says_none and not says_noop:
         return Judgement("missing-paths", "changes are claimed, but no files are named", noop=False)
-    if says_noop and not _NAMES_NOOP.search(_prose(parts[_NOTES])):
+    if says_noop and not re.search(_NAMES_NOOP, _prose(parts[_NOTES])):
         return Judgement(
             "missing-paths", "a no-op must be named as one in `### Notes for Reviewer`", noop=True
         )
@@ -275,19 +277,19 @@ def _claimed_paths(lines: list[str]) -> tuple[tuple[str, ...], str | None]:
     """The backticked paths, each with a reason; or what is wrong."""
     paths: list[str] = []
     for line in lines:
-        bullet = _BULLET.match(line)
+        bullet = re.match(_BULLET, line)
         body = line[bullet.end() :] if bullet else line
         if bullet is None and not body.startswith("`"):
             continue  # a label, a continuation, prose between
-        label = _KIND_LABEL.match(body)
+        label = re.match(_KIND_LABEL, body)
         place = label.end() if label else 0
-        emphasis = _EMPHASIS.match(body, place)
+        emphasis = re.compile(_EMPHASIS).match(body, place)
         place = emphasis.end() if emphasis else place
         found: list[str] = []
         while (span := code_span(body, place)) is not None:
             found.append(span[0])
             place = span[1]
-            between = _BETWEEN_PATHS.match(body, place)
+            between = re.compile(_BETWEEN_PATHS).match(body, place)
             if between is None:
                 break
             place = between.end()
@@ -312,17 +314,17 @@ def _same_form(path: str) -> str:
 
 def _unexplained(section: Section) -> str | None:
     lines = section.plain()
-    if all(_NO_DEVIATION.match(line) for line in lines):
+    if all(re.match(_NO_DEVIATION, line) for line in lines):
         return None
     deviations: list[str] = []
     for line in lines:
         if deviations and line[0] in " \t":
             deviations[-1] += " " + line.strip()
-        elif _BULLET.match(line) or not deviations or _BULLET.match(deviations[-1]):
+        elif re.match(_BULLET, line) or not deviations or re.match(_BULLET, deviations[-1]):
             deviations.append(line)
         else:
             deviations[-1] += " " + line
     for deviation in deviations:
-        if not _NO_DEVIATION.match(deviation) and not _REASON.search(without_code_spans(deviation)):
+        if not re.match(_NO_DEVIATION, deviation) and not re.search(_REASON, without_code_spans(deviation)):
             return f"no reason after `—` or `:` for: {deviation[:80]}"
     return None

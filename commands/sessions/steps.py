@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     Batch = list[tuple[str, Struct, bytes | None]]
 
 INDEX = ".git/index"
-_METADATA = re.compile(r"^\s*(?:[-*]\s+)?(agent|tool_uses)\s*:\s*(.*?)\s*$")
-_CRITICAL = re.compile(r"^\s*[-*]\s+\[(?:CRITICAL|HIGH)\]")
+# Compiled by `re` at their first use: most steps of a session need none of them.
+_METADATA = r"^\s*(?:[-*]\s+)?(agent|tool_uses)\s*:\s*(.*?)\s*$"
+_CRITICAL = r"^\s*[-*]\s+\[(?:CRITICAL|HIGH)\]"
 
 
 class StepReport:
@@ -40,10 +41,10 @@ class StepReport:
         found: dict[str, str] = {}
         self.criticals = 0
         for line in raw.decode("utf-8").split("\n"):
-            match = _METADATA.match(line.rstrip("\r"))
+            match = re.match(_METADATA, line.rstrip("\r"))
             if match and match[1] not in found:
                 found[match[1]] = match[2]
-            self.criticals += _CRITICAL.match(line) is not None
+            self.criticals += re.match(_CRITICAL, line) is not None
         count = found.get("tool_uses", "")
         if not count.isascii() or not count.isdigit() or len(count) > 9:
             raise Invalid(
