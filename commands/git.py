@@ -342,12 +342,7 @@ class Child:
             for handle, _ in waiting.poll(left * 1000):
                 if not (self._read(handle) if handle in self._sinks else self._write()):
                     waiting.unregister(handle)
-        pause = 0.0005
-        while not self._ended(os.WNOHANG):
-            if time.monotonic() > deadline:
-                return None
-            time.sleep(pause)
-            pause = min(pause * 2, 0.05)
+        self._until_ended(deadline - time.monotonic())
         return self._code
 
     def _write(self) -> bool:
@@ -371,6 +366,28 @@ class Child:
         del self._sinks[handle]
         os.close(handle)
         return False
+
+    def _until_ended(self, left: float) -> None:
+        """Wait for its end, which is near: it said all. Linux tells when; elsewhere it is asked again and again."""
+        import select
+        import time
+
+        if self._ended(os.WNOHANG):
+            return
+        try:
+            watch = os.pidfd_open(self._pid)
+        except (AttributeError, OSError):
+            deadline = time.monotonic() + left
+            while not self._ended(os.WNOHANG) and time.monotonic() < deadline:
+                time.sleep(0.0005)
+            return
+        try:
+            ending = select.poll()
+            ending.register(watch, select.POLLIN)
+            ending.poll(max(left, 0) * 1000)
+            self._ended(os.WNOHANG)
+        finally:
+            os.close(watch)
 
     def _ended(self, how: int) -> bool:
         pid, status = os.waitpid(self._pid, how)

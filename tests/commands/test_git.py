@@ -202,3 +202,21 @@ def test_calls_leave_no_process_and_no_open_file_behind(repository, monkeypatch)
     assert sorted(os.listdir("/proc/self/fd")) == before
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_program_that_closes_its_output_is_waited_for_until_the_deadline(monkeypatch, told):
+    """Whether the system tells when a child ends, or has to be asked."""
+    from commands.git import Child
+
+    if not told:
+        monkeypatch.delattr(os, "pidfd_open")
+    environment = {b"PATH": os.fsencode(os.environ["PATH"])}
+    child = Child([b"sh", b"-c", b"exec >&- 2>&-; sleep 0.05; exit 7"], environment, None)
+    assert child.attend(10) == 7
+    child.end()
+    child = Child([b"sh", b"-c", b"exec >&- 2>&-; exec sleep 60"], environment, None)
+    began = time.monotonic()
+    assert child.attend(0.1) is None
+    child.end()
+    assert time.monotonic() - began < 10
