@@ -36,7 +36,7 @@ from ledger.sqlite import APPLICATION_ID, RANGE_SQL, SCHEMA, SQLiteStore, connec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ledger.sqlite import Row
 
@@ -57,6 +57,7 @@ VERDICTS = (
 PROGRESS_EVERY = 20_000
 CHUNK = 64  # rows that go through msgspec together: few enough to stay in the processor's cache
 WORTH_A_PROCESS = 20_000  # events: below that a second process takes longer to start than it saves
+PIECE = 8_000  # events that processes which share a range take at a time
 
 
 class Envelope(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False, kw_only=True):
@@ -237,6 +238,8 @@ class Walk:
             values = _read_datas(text)
             if len(values) != count or not text.isascii() or _write_sorted_lines(values) != text:
                 return None
+            if 0 in [envelope.recorded_at.microsecond for envelope in envelopes]:
+                return None  # msgspec leaves .000000 out, format 1 does not
         except (msgspec.MsgspecError, TypeError, UnicodeDecodeError):
             return None
         digests = self._linked(raws, datas, rest[-1])
@@ -408,7 +411,6 @@ class Walk:
             "next": self.next,
             "previous": self.previous.hex(),
             "recorded": _time(self.recorded),
-            "events": self.events,
             "streams": self.streams,
             "types": self.types,
             "keys": self.keys,
@@ -417,19 +419,19 @@ class Walk:
             "checkpointed": self.checkpointed,
         }
 
-    def join(self, other: dict[str, Any]) -> None:
-        """Take over what another walk found on the range that follows this one."""
-        for stream, (first, last, total) in other["streams"].items():
+    def join(self, other: dict[str, Any]) -> bool:
+        """Take over what another walk found on the range that follows this one; False: something there is wrong."""
+        if "wrong" in other:
+            return False
+        for stream, (first, _, _) in other["streams"].items():
             known = self.streams.get(stream)
             if known is None:
-                if first != 1:
-                    raise Wrong("order", other["next"] - other["events"], "version", f"{stream}: 1", first)
-                self.streams[stream] = [first, last, total]
-                continue
-            if first != known[1] + 1:
-                raise Wrong(
-                    "order", other["next"] - other["events"], "version", f"{stream}: {known[1] + 1}", first
-                )
+                if first != 1 and self.start == 1:
+                    return False
+            elif first != known[1] + 1:
+                return False
+        for stream, (first, last, total) in other["streams"].items():
+            known = self.streams.setdefault(stream, [first, last, 0])
             known[1] = last
             known[2] += total
         for kind, count in other["types"].items():
@@ -443,6 +445,7 @@ class Walk:
             other["next"],
             datetime.fromisoformat(other["recorded"]),
         )
+        return True
 
     def check_erasures(self) -> None:
         """Raise Wrong unless a ledger.redacted event names whatever was erased; it may have come after the last event walked."""
@@ -644,10 +647,15 @@ def verify(
                 raise Wrong("forked", since[0], "hash", since[1], row[0][0])
         walk = Walk(store, start, previous)
         index = IndexScan(store.path, head.seq) if since is None else None
-        if jobs > 1 and head.seq - start > WORTH_A_PROCESS:
-            _in_parallel(walk, head.seq, jobs, progress)
-        else:
-            _walk(walk, store, head.seq, progress)
+        # A connection of its own: long reads that neither hold the store's mutex nor its statements.
+        connection = connect(store.path, walking=True)
+        try:
+            if jobs > 1 and head.seq - start > WORTH_A_PROCESS:
+                _in_parallel(walk, connection, head.seq, jobs, progress)
+            else:
+                _walk(walk, connection, head.seq, progress)
+        finally:
+            connection.close()
         report.events = walk.events
         if walk.next <= head.seq:
             raise Wrong("gap", walk.next, "seq", walk.next, None)
@@ -677,74 +685,143 @@ def verify(
 
 def _walk(
     walk: Walk,
-    store: SQLiteStore,
+    connection: apsw.Connection,
     last: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    while walk.next <= last:
+        upto = min(last, walk.next + PROGRESS_EVERY - 1) if progress is not None else last
+        walk.rows(connection.execute(RANGE_SQL, (walk.next, upto)))
+        if walk.next <= upto:  # what follows the gap is wrong there; when nothing follows, the caller says so
+            walk.rows(connection.execute(RANGE_SQL, (walk.next, last)))
+            return
+        if progress is not None:
+            progress(walk.events, last)
+
+
+def _in_parallel(
+    walk: Walk,
+    connection: apsw.Connection,
+    last: int,
+    jobs: int,
     progress: Callable[[int, int], None] | None,
 ) -> None:
-    # A connection of its own: one long read that neither holds the store's mutex nor its statements.
-    connection = connect(store.path, walking=True)
-    try:
-        while walk.next <= last:
-            upto = min(last, walk.next + PROGRESS_EVERY - 1) if progress is not None else last
-            before = walk.next
-            cursor = connection.execute(RANGE_SQL, (before, upto))
-            walk.rows(cursor)
-            if walk.next <= upto:
-                return  # the rest is not there: the caller says so
-            if progress is not None:
-                progress(walk.events, last)
-    finally:
-        connection.close()
+    """Share the range among processes of our own (never a fork: SQLite's locks do not survive one).
 
-
-def _in_parallel(walk: Walk, last: int, jobs: int, progress: Callable[[int, int], None] | None) -> None:
-    """Share the range among processes of our own (never a fork: SQLite's locks do not survive one)."""
-    import subprocess
-
+    This one begins with half of an even share, and then comes to meet the others, each in its own part.
+    """
     store = walk._store  # noqa: SLF001 - one module
-    size = (last - walk.next + jobs) // jobs
-    ranges = [(begin, min(begin + size, last + 1)) for begin in range(walk.next, last + 1, size)]
-    workers = []
+    share = (last - walk.next + 1) // jobs
+    begin = walk.next if jobs == 2 else walk.next + share // 2
+    size = -(-(last + 1 - begin) // (jobs - 1))
+    others: list[Other] = []
     try:
-        for begin, end in ranges[1:]:
-            command = [sys.executable, "-m", "ledger.verify", store.path, str(begin), str(end)]
-            workers.append(subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL))
-        _walk(walk, store, ranges[0][1] - 1, progress)
-        for worker, (begin, end) in zip(workers, ranges[1:], strict=True):
-            out, _ = worker.communicate()
-            found = msgspec.json.decode(out) if worker.returncode == 0 and out else None
-            if found is None or "wrong" in found:
-                # Walk the range here, in order: the first wrong event is the one to name.
-                _walk(walk, store, end - 1, progress)
-                continue
-            walk.join(found)
+        others += (Other(store.path, at, min(at + size, last + 1)) for at in range(begin, last + 1, size))
+        _walk(walk, connection, begin - 1, progress)
+        for other in others:
+            for end in other.meet(walk):
+                _walk(walk, connection, end - 1)
+                if walk.next < end:
+                    _walk(walk, connection, last)
+                    return
+                if progress is not None:
+                    progress(walk.events, last)
             if progress is not None:
                 progress(walk.events, last)
-            assert walk.next == end or begin <= walk.next
     finally:
-        for worker in workers:
-            if worker.poll() is None:
-                worker.kill()
-                worker.wait()
+        for other in others:
+            other.stop()
 
 
-def _worker(path: str, begin: int, end: int) -> int:
-    """One range in a process of its own: prints the walk's summary, or that something is wrong."""
-    store = SQLiteStore(path)
-    row = store.query("SELECT hash, envelope FROM events WHERE seq = ?", (begin - 1,))
-    (previous, before) = row[0]
-    assert isinstance(previous, bytes)
-    assert isinstance(before, bytes)
-    walk = Walk(store, begin, previous, read_envelope(before).recorded_at)
+class Other:
+    """A process that walks a range piece by piece from its end, while this one comes from its beginning."""
+
+    def __init__(self, path: str, begin: int, end: int) -> None:
+        import subprocess
+
+        self._ends = [min(at + PIECE, end) for at in range(begin, end, PIECE)]
+        self._found: list[bytes] = []  # a summary of each piece, the last piece first
+        self._changed = threading.Condition()
+        self._runs = True
+        command = [sys.executable, "-P", "-m", "ledger.verify", path, str(begin), str(end), str(PIECE)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with self._changed:
+                self._found.append(line)
+                self._changed.notify()
+        with self._changed:
+            self._runs = False
+            self._changed.notify()
+
+    def meet(self, walk: Walk) -> Iterator[int]:
+        """Move `walk` through the range: the ends of the pieces that it is to walk itself are given in order.
+
+        Those are the ones that nobody has walked, and the ones where the other found something wrong: whatever is
+        wrong first is found here, in order.
+        """
+        for at, end in enumerate(self._ends):
+            line = self._piece(len(self._ends) - at)
+            if line is None or not walk.join(_summary(line)):
+                yield end
+
+    def _piece(self, place: int) -> bytes | None:
+        """The summary of the piece at this place from the end; None when the other is not there yet, or has died."""
+        with self._changed:
+            if place == len(self._found) + 1:  # it is in it
+                self._changed.wait_for(lambda: len(self._found) >= place or not self._runs)
+            if len(self._found) < place:
+                return None
+        self._process.kill()  # what it has not begun is walked already
+        return self._found[place - 1]
+
+    def stop(self) -> None:
+        """End it, if it still runs."""
+        self._process.kill()
+        self._process.wait()
+        self._thread.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+def _summary(line: bytes) -> dict[str, Any]:
+    """What an `Other` wrote; of a line cut off in the middle, that it is wrong."""
     try:
-        _walk(walk, store, end - 1, None)
-        answer = walk.summary() if walk.next == end else {"wrong": True}
-    except Wrong:
-        answer = {"wrong": True}
-    sys.stdout.buffer.write(msgspec.json.encode(answer))
-    sys.stdout.flush()
-    store.close()
+        return msgspec.json.decode(line, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return {"wrong": True}
+
+
+def _worker(path: str, begin: int, end: int, piece: int) -> int:
+    """Pieces of a range in a process of its own, the last one first: prints each one's summary, or that it is wrong."""
+    store = SQLiteStore(path)
+    connection = connect(path, walking=True)
+    for first in reversed(range(begin, end, piece)):
+        try:
+            answer = _walk_piece(store, connection, first, min(first + piece, end))
+        except Exception:  # noqa: BLE001 - whatever it is, the process that asked comes to it and says it
+            answer = {"wrong": True}
+        sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
+        sys.stdout.flush()
+        if "wrong" in answer:
+            break
     return 0
+
+
+def _walk_piece(store: SQLiteStore, connection: apsw.Connection, first: int, end: int) -> dict[str, Any]:
+    previous, recorded = ZERO_HASH, EPOCH
+    if first > 1:
+        ((hash_, before),) = store.query("SELECT hash, envelope FROM events WHERE seq = ?", (first - 1,))
+        assert isinstance(hash_, bytes)
+        assert isinstance(before, bytes)
+        previous, recorded = hash_, read_envelope(before).recorded_at
+    walk = Walk(store, first, previous, recorded)
+    _walk(walk, connection, end - 1)
+    return walk.summary() if walk.next == end else {"wrong": True}
 
 
 class Elsewhere:
@@ -755,7 +832,7 @@ class Elsewhere:
 
         seq, hash_ = memory or (0, b"")
         words = [store.path, str(upto or 0), str(seq), hash_.hex() or "-"]
-        command = [sys.executable, "-m", "ledger.verify", "report", *words]
+        command = [sys.executable, "-P", "-m", "ledger.verify", "report", *words]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
 
     def report(self) -> Report:
@@ -797,4 +874,4 @@ def _report(path: str, upto: int, seq: int, hash_: str) -> int:
 if __name__ == "__main__":
     if sys.argv[1] == "report":
         os._exit(_report(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]))
-    os._exit(_worker(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    os._exit(_worker(sys.argv[1], *map(int, sys.argv[2:])))
