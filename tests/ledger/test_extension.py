@@ -287,7 +287,7 @@ def messages(draw):
 ODD = [
     (b'"v":1,', b'"v":01,'), (b'"v":1,', b'"v":9007199254740992,'), (b'"v":1,', b'"v":null,'), (b'"v":1,', b'"v":1.0,'),
     (b'"v":1,', b'"v":true,'), (b'{"actor"', b'{ "actor"'), (b"cli:", b"cli:\x7f"), (b"tester", b"te\\u0073ter"),
-    (b'Z","seq"', b'","seq"'), (b'Z","seq"', b'+00:00","seq"'), (b'Z","seq"', b'1Z","seq"'), (b"T", b" "),
+    (b'Z","seq"', b'","seq"'), (b'Z","seq"', b'+00:00","seq"'), (b'Z","seq"', b'1Z","seq"'), (b"T", b" "), (b":40.000012Z", b":41Z"),
     (b'"recorded_at":"2026-05', b'"recorded_at":"2026-02-30T00:00:00.000000Z","x":"'), (b":20.", b":60."),
     (b'"causation":1', b'"causation":0'), (b'"causation":1', b'"causation":99'), (b'"via":"test"', b'"via":""'),
     (b'"correlation":"c"', b'"correlation":"u\xcc\x88"'), (b'"actor":"cli:tester"', b'"actor":"tester"'),
