@@ -26,6 +26,7 @@ ANSWER_SECONDS = 5.0
 MAX_LINE = 64 * 1024
 MAX_MESSAGE = 96 << 20  # the largest payload that a server takes (64 MiB), as base64 in an answer
 PORT = 4222
+LEAST_ROOM, MOST_ROOM = 1 << 14, 1 << 20  # bytes received at once
 
 
 class Silence(Unavailable):
@@ -118,6 +119,7 @@ class Connection:
         self._buffer = b""
         self._at = 0
         self._out: list[bytes] = []
+        self._room = LEAST_ROOM
         self._deadline = time.monotonic() + CONNECT_SECONDS
         try:
             self._socket = socket.create_connection((host, port), timeout=CONNECT_SECONDS)
@@ -216,13 +218,15 @@ class Connection:
             if left <= 0:
                 raise TimeoutError("no answer in time")
             self._socket.settimeout(left)
-            more = self._socket.recv(1 << 20)
+            more = self._socket.recv(self._room)
         except OSError as error:
             if _of_certificates(error):  # said after the handshake by TLS 1.3
                 raise Refused(f"nats {self.server}: TLS: it does not take our certificate: {error}") from None
             raise Silence(f"nats {self.server}: {error.strerror or error}") from None
         if not more:
             raise Silence(f"nats {self.server}: the server closed the connection")
+        # One answer takes little room, a page of messages as much as there is; much room costs to make.
+        self._room = MOST_ROOM if len(more) >= LEAST_ROOM else LEAST_ROOM
         self._buffer = self._buffer[self._at :] + more
         self._at = 0
 
