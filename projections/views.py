@@ -137,31 +137,39 @@ class Catchup:
         self._progress = progress
         self._touched: set[str] = set()
 
-    def run(self, start: int) -> int:
-        """Add the events from `start` on; returns how many."""
-        store = self._ledger.store
-        head = store.head().seq
-        done, last = 0, None
+    def run(self, start: int, index: Callable[[], None] | None = None) -> int:
+        """Add the events from `start` on; returns how many. `index` is run once they are in, before their streams' rows are."""
         with Beside() as beside:
-            for page in store.rows(start, head + 1, BATCH):
-                batch = [_row(row, store) for row in page]
-                self._touched.update([str(row[1]) for row in batch if row[4] in TYPES])
-                beside.wait()
-                self._database.conn.executemany(_INSERT, batch)
-                if len(batch) < BATCH:
-                    self._full_text(batch)
-                else:
-                    beside.start(lambda batch=batch: self._full_text(batch))  # type: ignore[misc]
-                last = page[-1]
-                done += len(batch)
-                if self._progress is not None and len(batch) == BATCH:
-                    self._progress(start - 1 + done, head)
+            done, last = self._events(start, beside)
+            if index is not None:
+                beside.start(index)
+            if last is not None:
+                self._states(beside, fresh=start == 1)
         if last is not None:
-            self._states(fresh=start == 1)
             self._database.execute(
                 "INSERT OR REPLACE INTO position VALUES (1, ?, ?, ?)", [last[0], last[5].hex(), folds()]
             )
         return done
+
+    def _events(self, start: int, beside: Beside) -> tuple[int, Row | None]:
+        store = self._ledger.store
+        head = store.head().seq
+        done, last = 0, None
+        for page in store.rows(start, head + 1, BATCH):
+            batch = [_row(row, store) for row in page]
+            self._touched.update([str(row[1]) for row in batch if row[4] in TYPES])
+            beside.wait()
+            self._database.conn.executemany(_INSERT, batch)
+            if len(batch) < BATCH:
+                self._full_text(batch)
+            else:
+                beside.start(lambda batch=batch: self._full_text(batch))  # type: ignore[misc]
+            last = page[-1]
+            done += len(batch)
+            if self._progress is not None and len(batch) == BATCH:
+                self._progress(start - 1 + done, head)
+        beside.wait()
+        return done, last
 
     def _full_text(self, batch: list[tuple[object, ...]]) -> None:
         self._database.conn.execute(
@@ -169,10 +177,10 @@ class Catchup:
             (batch[0][0], batch[-1][0]),
         )
 
-    def _states(self, *, fresh: bool) -> None:
+    def _states(self, beside: Beside, *, fresh: bool) -> None:
         """Fold every stream that was touched, and put its rows in place of the ones that stood."""
         reader = self._ledger.store.reader()
-        rows = Rows(self._database, fresh=fresh)
+        rows = Rows(self._database, beside, fresh=fresh)
         for stream in sorted(self._touched):
             module = aggregate_of(stream)
             tables = getattr(module, "VIEWS", {})
@@ -215,8 +223,9 @@ class Beside:
 class Rows:
     """Streams' rows on their way into their tables, many streams at once; `fresh`: none stand there yet."""
 
-    def __init__(self, database: Database, *, fresh: bool) -> None:
+    def __init__(self, database: Database, beside: Beside, *, fresh: bool) -> None:
         self._fresh = fresh
+        self._beside = beside
         self._connection = database.conn
         self._waiting: dict[str, list[list[object]]] = {}
         self._columns: dict[str, list[str]] = {}
@@ -242,6 +251,7 @@ class Rows:
 
     def flush(self) -> None:
         """Write what waits."""
+        self._beside.wait()
         for table, columns in self._columns.items():
             places = ", ".join("?" * (len(columns) + 1))
             if not self._fresh:
@@ -303,8 +313,7 @@ def build(ledger: Ledger, path: str, progress: Callable[[int, int], None] | None
         )  # a half-made file is thrown away, so nothing need be flushed
         database.execute("BEGIN")
         _create(database)
-        done = Catchup(ledger, database, progress).run(1)
-        _index(database)
+        done = Catchup(ledger, database, progress).run(1, lambda: _index(database))
         database.execute("COMMIT")
         database.close()
         os.rename(temporary, path)
