@@ -1,7 +1,6 @@
-"""Scale by simulation and by measurement: many writers on one ledger, many ledgers on one cluster.
+"""Many writers on one ledger, simulated from the time of one publish (tools/fleet/many.py really runs many ledgers).
 
-    .venv/bin/python tools/bench/scale.py                 simulate, from a publish time (ms) given or assumed
-    .venv/bin/python tools/bench/scale.py --measure       really run 1, 4 and 16 ledgers on a cluster of three here
+    .venv/bin/python tools/bench/scale.py [--publish MS]
 
 The simulation is of the turns that writers of one ledger take (ledger/turns.py): whoever has the turn appends for 16 ms,
 then calls the next; a call costs a message, a catch-up and the first publish. Times are in milliseconds.
@@ -11,13 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import subprocess
 import sys
-import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 TURN_MS = 16.0
 
 
@@ -62,60 +57,14 @@ def simulated(publish):
     return rows
 
 
-LOAD = """
-import sys, time
-sys.path[:0] = sys.argv[3:]
-from fleet import ORIGIN, create_fleet, drafts, eventually, open_fleet
-eventually(lambda: create_fleet(sys.argv[1], ORIGIN, {}))
-ledger = open_fleet(sys.argv[1])
-print("ready", flush=True)
-sys.stdin.readline()
-end, count = time.perf_counter() + float(sys.argv[2]), 0
-while time.perf_counter() < end:
-    ledger.append(drafts(1), ORIGIN)
-    count += 1
-print(count, flush=True)
-"""
-
-
-def measured(seconds):
-    """Appends a second of 1, 4 and 16 ledgers with a writer each, on one cluster of three on this machine."""
-    sys.path[:0] = [HERE, os.path.join(HERE, "..", ".."), os.path.join(HERE, "..", "..", "tests", "ledger")]
-    from nats_servers import Cluster
-
-    rows = []
-    with tempfile.TemporaryDirectory() as root:
-        cluster = Cluster(os.path.join(root, "servers")).start()
-        try:
-            for ledgers in (1, 4, 16):
-                running = []
-                for n in range(ledgers):
-                    url = cluster.url(f"team{ledgers}-{n}", n % 3)
-                    command = [sys.executable, "-c", LOAD, url, str(seconds), *sys.path[:3]]
-                    environment = {**os.environ, "XDG_STATE_HOME": os.path.join(root, f"home{ledgers}-{n}")}
-                    running.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment))  # fmt: skip
-                for each in running:
-                    each.stdout.readline()
-                for each in running:
-                    each.stdin.write("go\n")
-                    each.stdin.flush()
-                counts = [int(each.communicate()[0].split()[-1]) for each in running]
-                rows.append({"ledgers": ledgers, "appends_s": round(sum(counts) / seconds)})
-        finally:
-            cluster.kill()
-    return rows
-
-
 def main():
     """Print one JSON object a row."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--measure", action="store_true")
     parser.add_argument("--publish", type=float, default=1.2, help="ms of one publish with its flush")
-    parser.add_argument("--seconds", type=float, default=5)
     args = parser.parse_args()
-    for each in measured(args.seconds) if args.measure else simulated(args.publish):
+    for each in simulated(args.publish):
         print(json.dumps(each))
     return 0
 
