@@ -152,6 +152,8 @@ class Walk:
             "SELECT envelope, data, hash FROM events WHERE seq > ? AND seq <= ? ORDER BY seq",
             (self.seq, self.seq + len(lines.where)),
         )
+        if len(rows) != len(lines.where):
+            return False
         envelopes, datas, hashes = map(list, zip(*rows, strict=True))
         known = b"".join(hashes).hex().encode()
         return envelopes == lines.envelopes and datas == lines.datas and known == b"".join(lines.hashes)
@@ -192,7 +194,13 @@ class Walk:
 
     def _compare(self, body: bytes) -> None:
         event = self._store.reader().event(self.seq + 1)
-        assert event is not None
+        if event is None:
+            raise Tampered(
+                f"{self._store.path}: event {self.seq + 1} is missing (verdict gap): move {self._store.folder} away; it "
+                "is made again from the stream",
+                verdict="gap",
+                seq=self.seq + 1,
+            )
         if message_of(event) == body:
             self.seq += 1
             self._valid = (self.place, self.seq, self.voids)

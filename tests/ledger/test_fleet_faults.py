@@ -320,6 +320,23 @@ def test_a_damaged_anchor_only_costs_reading_everything_again(url, machine, open
     assert add(again, draft()).events[0].seq == 4
 
 
+@pytest.mark.parametrize("many", [0, 10**9])
+@pytest.mark.parametrize("taken", ["seq = 2", "seq BETWEEN 2 AND 4"])
+def test_a_replica_with_a_hole_is_said_not_followed(url, machine, opened, monkeypatch, many, taken):
+    ledger = opened(url)
+    add(ledger, *[draft() for _ in range(5)])
+    ledger.close()
+    import apsw
+
+    connection = apsw.Connection(os.path.join(replica_folder(url), "ledger.db"))
+    connection.execute(f"DROP TRIGGER events_kept; DELETE FROM events WHERE {taken}")
+    connection.close()
+    monkeypatch.setattr("ledger.follow.MANY", many)
+    monkeypatch.setattr("ledger.follow.CHUNK", 1)
+    with pytest.raises(Tampered, match="event 2 is missing"):
+        opened(url).store.follow(whole=True)
+
+
 def rewrite(server, url, keep: int, extra: int) -> None:
     """An administrator deletes the stream and makes it again with its first `keep` messages and others after them."""
     link = stranger(server)
