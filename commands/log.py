@@ -15,7 +15,7 @@ from ledger.sqlite import COLUMNS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ledger.access import Ledger
 
@@ -99,7 +99,16 @@ def _last(ledger: Ledger, wanted: Filter, first: int, last: int, count: int) -> 
     return found
 
 
-def _follow(ledger: Ledger, wanted: Filter, after: int) -> Iterator[Event]:
+def _waiting(ledger: Ledger, context: Context) -> Callable[[], object]:
+    """How to wait for more: of a fleet's ledger, it comes with following the stream."""
+    if not hasattr(ledger.store, "follow"):
+        return lambda: time.sleep(POLL_SECONDS)
+    from commands.sync import Follower
+
+    return Follower(ledger, context).wait
+
+
+def _follow(ledger: Ledger, wanted: Filter, after: int, wait: Callable[[], object]) -> Iterator[Event]:
     """Events after `after`, as they come, for as long as the reader stays."""
     while True:
         head = ledger.store.head().seq
@@ -107,7 +116,7 @@ def _follow(ledger: Ledger, wanted: Filter, after: int) -> Iterator[Event]:
             yield from select(ledger, wanted, after + 1, head)
             after = head
         sys.stdout.flush()
-        time.sleep(POLL_SECONDS)
+        wait()
 
 
 def _print(event: Event, ledger: Ledger, reach: Reach, *, as_json: bool) -> None:
@@ -136,7 +145,7 @@ def run(args: Args, context: Context) -> int:
         _print(event, ledger, reach, as_json=args.json)
     if args.follow:
         try:
-            for event in _follow(ledger, wanted, max(last, first - 1)):
+            for event in _follow(ledger, wanted, max(last, first - 1), _waiting(ledger, context)):
                 _print(event, ledger, reach, as_json=args.json)
         except KeyboardInterrupt:
             return 0

@@ -8,7 +8,7 @@ import time
 from commands.context import Context, emit, say
 from commands.flags import Args, Command, Flag
 from commands.moments import until
-from commands.verify import unreadable
+from commands.verify import compare_stream, unreadable
 from ledger.errors import Tampered
 
 TYPE_CHECKING = False
@@ -63,6 +63,7 @@ def _judge(ledger: Ledger, args: Args) -> tuple[Report, dict[str, object]]:
             from ledger.verify import Wrong
 
             report.blame(Wrong("views-differ", None, "views", "the states folded from the log", differ[0]))
+    compare_stream(ledger, report)
     return report, more
 
 

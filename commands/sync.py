@@ -62,29 +62,52 @@ def run(args: Args, context: Context) -> int:
     return 0
 
 
+class Follower:
+    """Catches a fleet's replica up again and again; a cluster that does not answer is said once, and tried on."""
+
+    def __init__(self, ledger: Ledger, context: Context) -> None:
+        self._ledger = ledger
+        self._store = fleet_store(ledger)
+        self._context = context
+        self._away = False
+        self.came = 0
+        """How many events the last catching up brought."""
+
+    def wait(self) -> bool:
+        """Wait a moment, then catch up; whether something came, be it void.
+
+        Raises:
+            Tampered: the stream lost or rewrote what this machine had seen.
+        """
+        import time
+
+        from ledger.fleet import remember_followed
+
+        time.sleep(RETRY_SECONDS if self._away else FOLLOW_SECONDS)
+        voids = self._store.voids
+        try:
+            self.came = self._store.follow()
+        except Unavailable as error:
+            if not self._away:
+                self._context.log().warning("the cluster does not answer; trying on", error=str(error))
+            self._away = True
+            return False
+        self._away = False
+        if not self.came and self._store.voids == voids:
+            return False
+        remember_followed(self._ledger)
+        _check_memory(self._ledger)
+        return True
+
+
 def _follow(ledger: Ledger, store: FleetStore, context: Context) -> None:
     import sys
-    import time
 
-    from ledger.fleet import remember_followed
-
-    away = False
+    follower = Follower(ledger, context)
     while True:
         sys.stdout.flush()
-        time.sleep(RETRY_SECONDS if away else FOLLOW_SECONDS)
-        voids = store.voids
-        try:
-            came = store.follow()
-        except Unavailable as error:
-            if not away:
-                context.log().warning("the cluster does not answer; trying on", error=str(error))
-            away = True
-            continue
-        away = False
-        if came or store.voids != voids:
-            remember_followed(ledger)
-            _check_memory(ledger)
-            emit(_answer(ledger, store, came))
+        if follower.wait():
+            emit(_answer(ledger, store, follower.came))
 
 
 COMMANDS = {

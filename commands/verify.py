@@ -32,6 +32,18 @@ def unreadable(error: Tampered, field: str = "file", expected: str = "a readable
     return report
 
 
+def compare_stream(ledger: Ledger, report: Report) -> None:
+    """Of a fleet's ledger: what its stream has lost or rewritten since this machine read it is the verdict.
+
+    The replica itself is good then, and stays as the evidence; an archive or a cluster that does not answer says nothing.
+    """
+    fault = ledger.store.fault
+    if report.ok and fault is not None:
+        from ledger.verify import Wrong
+
+        report.blame(Wrong(fault.verdict, fault.seq, "stream", "what this machine read from it", str(fault)))
+
+
 def describe(report: Report, promise: str) -> str:
     """The verdict in a line or two for people."""
     head = f"head {report.head_seq} {report.head_hash.hex()[:16]}…"
@@ -102,6 +114,7 @@ def run(args: Args, context: Context) -> int:
     else:
         try:
             report, promise = examine(ledger, args)
+            compare_stream(ledger, report)
         except Tampered as error:
             report = unreadable(error, "checkpoint", "a note that this ledger's history fits")
     if args.json:

@@ -14,7 +14,7 @@ import apsw
 
 from ledger import clock, home
 from ledger.access import ARCHIVE_ID, Ledger, ledger_id_of, make_genesis
-from ledger.errors import GatebookError, Refused, Unavailable, Usage
+from ledger.errors import GatebookError, Refused, Tampered, Unavailable, Usage
 from ledger.extension import message_of
 from ledger.files import write_whole
 from ledger.jetstream import NoStream, Stream, WrongLast
@@ -133,6 +133,7 @@ def open_fleet(url: str, *, now: Callable[[], int] = clock.now_us) -> Ledger:
             store.close()
             raise
         store.offline = str(error)
+        store.fault = error if isinstance(error, Tampered) else None
         sys.stderr.write(f"gatebook: warning: {error}: reading this machine's replica\n")
     if not store.head().seq:
         store.close()

@@ -302,6 +302,8 @@ class SQLiteStore:
 
     promise = "recorded"
     """How far an acknowledged event is promised, by name (DESIGN, What the record promises)."""
+    fault: Tampered | None = None
+    """What is wrong with where the events come from, though the file is good: a fleet's stream that lost or rewrote some."""
 
     def __init__(self, path: str, *, readonly: bool = False, now: Callable[[], int] = clock.now_us) -> None:
         """Open the ledger file at `path`.

@@ -14,6 +14,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "ledger"))
 
 from nats_servers import Server
 
+from ledger.nats_client import Link
+from ledger.nats_login import Login
+
 
 @pytest.fixture
 def server(tmp_path):
@@ -105,6 +108,30 @@ def test_follow_says_what_came(server, tmp_path):
         following.stdout.close()
 
 
+def test_log_goes_on_with_what_other_machines_write_and_ends_when_the_stream_is_gone(server, tmp_path):
+    one, two = Machine(tmp_path / "one", server), Machine(tmp_path / "two", server)
+    one("init")
+    following = subprocess.Popen(
+        [*two.command, "log", "--follow", "--json"], env=two.environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert json.loads(following.stdout.readline())["seq"] == 1
+        one("append", "--stream", "x-a/1", "--type", "x.note.added")
+        assert json.loads(following.stdout.readline())["seq"] == 2
+        server.kill()
+        server.start()
+        one("append", "--stream", "x-a/1", "--type", "x.note.added")
+        assert json.loads(following.stdout.readline())["seq"] == 3
+        link = Link([("127.0.0.1", server.port)], Login())
+        link.request("$JS.API.STREAM.DELETE.team")
+        link.drop()
+        assert following.wait(30) == 3
+    finally:
+        following.kill()
+        following.wait()
+        following.stdout.close()
+
+
 def test_a_lost_tail_is_refused_and_can_be_gone_on_from_as_a_successor(server, tmp_path):
     machine = Machine(tmp_path / "one", server)
     machine("init")
@@ -123,6 +150,14 @@ def test_a_lost_tail_is_refused_and_can_be_gone_on_from_as_a_successor(server, t
     time.sleep(0.2)
     seen = machine("sync", code=3)
     assert "verdict truncated" in seen.stderr
+    verdict = machine.json("verify", "--json", code=3)
+    assert (verdict["ok"], verdict["verdict"], verdict["first_wrong"]["field"]) == (
+        False,
+        "truncated",
+        "stream",
+    )
+    assert machine.json("replay", "--json", code=3)["verdict"] == "truncated"
+    assert "x.note.added" in machine("log").stdout  # the evidence can be read
     refused = machine("append", "--stream", "x-a/1", "--type", "x.note.added", code=4)
     assert "truncated" in refused.stderr
     replica = os.path.join(str(tmp_path / "one"), "gatebook", "fleet", f"team@{server.address}")
