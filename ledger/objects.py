@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ledger.nats_client import Link
 
 CHUNK = 128 * 1024
+HEADERS = 512  # bytes of a message's headers, at most
 WINDOW = 64  # messages on the way at once
 _ROLLUP = b"Nats-Rollup: sub\r\n"
 _MAX_CHUNKS = 1024
@@ -117,10 +118,12 @@ class Objects:
             return
         whole = event.salt + event.content
         subject = b"$O.%b.C.%b" % (self.bucket.encode(), event.content_digest.encode())
-        starts = range(0, len(whole), CHUNK)
+        limit = self.link.connection().info.get("max_payload")
+        chunk = max(1, min(CHUNK, limit - HEADERS)) if isinstance(limit, int) else CHUNK
+        starts = range(0, len(whole), chunk)
         for start in starts:
             # The first chunk takes the place of whatever an attempt before left.
-            yield subject, whole[start : start + CHUNK], _ROLLUP if start == 0 else b""
+            yield subject, whole[start : start + chunk], _ROLLUP if start == 0 else b""
         sha = urlsafe_b64encode(sha256(whole).digest()).decode()
         yield self._meta(event.content_digest, len(whole), len(starts), sha, deleted=False)
 

@@ -615,6 +615,21 @@ def test_a_stream_that_its_administrator_ended_or_limits_refuses_for_good(server
     link.drop()
 
 
+def test_a_server_that_takes_small_messages_only_gets_contents_in_smaller_chunks(tmp_path, machine, opened):
+    server = Server(tmp_path / "small", extra="max_payload: 20000").start()
+    url = f"nats://{server.address}/L"
+    machine(1)
+    create_fleet(url, ORIGIN, {})
+    content = os.urandom(70_000)
+    ledger = opened(url)
+    add(ledger, draft(content=content))
+    with pytest.raises(Invalid, match="takes 20000 at most"):
+        add(ledger, draft(data=b'{"text":"%b"}' % (b"x" * 25_000)))
+    machine(2)
+    assert whole(opened(url).store)[-1].content == content
+    server.kill()
+
+
 def test_what_the_rule_calls_void_is_never_sent(url, opened):
     ledger = opened(url)
     with pytest.raises(GatebookError, match="canonical"):
