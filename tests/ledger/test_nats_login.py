@@ -9,6 +9,7 @@ import hashlib
 import ipaddress
 import json
 import os
+import re
 import time
 
 import pytest
@@ -137,6 +138,29 @@ def test_a_writer_needs_no_administration_and_a_reader_cannot_write(url, monkeyp
     ledger.store.follow()
     assert ledger.store.head().seq == event.seq
     ledger.close()
+
+
+def test_the_accounts_that_the_page_shows_give_each_what_it_needs_and_no_more(tmp_path, home, monkeypatch):
+    page = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "scale.md")
+    with open(page, encoding="utf-8") as file:
+        (accounts,) = re.findall(r"```conf\n(.*?)```", file.read(), re.DOTALL)
+    server = Server(tmp_path / "s", extra=accounts.replace("…", "pw")).start()
+    url = f"nats://{server.address}/team"
+    context(monkeypatch, tmp_path, user="admin", password="pw")
+    create_fleet(url, ORIGIN, {})
+    found = {}
+    for user in ("writer", "reader"):
+        context(monkeypatch, tmp_path, user=user, password="pw")
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / user))
+        ledger = open_fleet(url)
+        if user == "writer":
+            add(ledger, draft(content=b"words"))
+            add(ledger, draft())
+        assert whole(ledger.store)[1].content == b"words"
+        found[user] = [each.found for each in check_fleet(ledger) if each.name == "permissions"]
+        ledger.close()
+    assert found == {"writer": ["this user may write"], "reader": ["this user may only read"]}
+    server.kill()
 
 
 def test_doctor_says_who_may_administer_and_whether_servers_flush(url, guarded, monkeypatch):
