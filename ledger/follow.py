@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 PAGE = 4000
 CHUNK = 128
+QUEUE = 4  # pages that may wait for the disk
 MANY = 1000  # events: below that the fast judge takes longer to import than it saves
 # A length has 17 bits in `_where`, more than an event can have.
 _LENGTH = (1 << 17) - 1
@@ -68,9 +69,8 @@ class Walk:
         self._chain: Chain | None = None
         self._kept: Kept = []
         self._fast = "msgspec" in sys.modules
-        self._keeping: Keeping | None = None
-        # The anchor and the tip once that is kept.
-        self._then: Reached = (self._valid, None)
+        # What is being kept, oldest first, each with the anchor and the tip once it is.
+        self._keeping: list[tuple[Keeping, Reached]] = []
 
     def run(self) -> None:
         """Read to the end, and keep what came; errors as `_run`, and those of the replica's file."""
@@ -78,8 +78,8 @@ class Walk:
             self._run()
             self._settle()
         finally:
-            if self._keeping is not None:
-                self._keeping.join()
+            for keeping, _ in self._keeping:
+                keeping.join()
 
     def _run(self) -> None:
         """Read to the end.
@@ -252,29 +252,30 @@ class Walk:
     def _keep_bare(self, *, many: bool) -> None:
         """Keep what came: events with nothing but their own rows."""
         kept, first, then = self._came()
-        if not kept:
-            self._move(*then)
-            return
-        keeping = Keeping(self._store, self._connection, kept, first)
-        if many:
-            # While SQLite inserts these, without the interpreter's lock, the next page is checked.
-            self._keeping, self._then = keeping, then
+        if kept and many:
+            # While SQLite inserts these, and moves its WAL, without the interpreter's lock, the next pages are checked.
+            self._settle(QUEUE - 1)
+            before = self._keeping[-1][0] if self._keeping else None
+            keeping = Keeping(self._store, self._connection, kept, first, before)
+            self._keeping.append((keeping, then))
             keeping.start()
-        else:
-            keeping.insert()
-            self._move(*then)
+            return
+        self._settle()
+        if kept:
+            Keeping(self._store, self._connection, kept, first, None).insert()
+        self._move(*then)
 
     def _keep_with_contents(self) -> None:
         """Keep what came, with contents, and what redactions among it erase."""
         kept, first, then = self._came()
+        self._settle()
         self._store.store_events(self._connection, _events(kept, first))
         self._move(*then)
         if self._chain is not None:
             self._chain.bare = True
 
     def _came(self) -> tuple[Kept, int, Reached]:
-        """What came since the last time, its first seq, and what the anchor is then; what came before is kept first."""
-        self._settle()
+        """What came since the last time, its first seq, and what the anchor is once it is kept."""
         kept, self._kept = self._kept, []
         first = self.seq + 1 - sum(len(where) for _, where in kept)
         return (
@@ -283,14 +284,14 @@ class Walk:
             (self._valid, (self.place, self.seq, self.voids) if self.seq >= self._head else None),
         )
 
-    def _settle(self) -> None:
-        """Wait for what is being kept; only then may the anchor move."""
-        keeping, self._keeping = self._keeping, None
-        if keeping is not None:
+    def _settle(self, left: int = 0) -> None:
+        """Wait until no more than `left` pages are being kept; only then may the anchor move past them."""
+        while len(self._keeping) > left:
+            keeping, then = self._keeping.pop(0)
             keeping.join()
             if keeping.error is not None:
                 raise keeping.error
-            self._move(*self._then)
+            self._move(*then)
 
     def _move(self, valid: tuple[int, int, int], tip: tuple[int, int, int] | None) -> None:
         anchor = self._store.anchor
@@ -369,15 +370,18 @@ def _cut(page: list[Burst]) -> list[Burst]:
 
 
 class Keeping(Thread):
-    """Many events on their way into the replica, in one transaction."""
+    """Many events on their way into the replica, in one transaction, after what is on its way before them."""
 
-    def __init__(self, store: FleetStore, connection: apsw.Connection, kept: Kept, first: int) -> None:
+    def __init__(
+        self, store: FleetStore, connection: apsw.Connection, kept: Kept, first: int, before: Keeping | None
+    ) -> None:
         super().__init__(daemon=True)
         self.error: BaseException | None = None
         self._store = store
         self._connection = connection
         self._kept = kept
         self._first = first
+        self._before = before
 
     def insert(self) -> None:
         """Insert them; errors as APSW's."""
@@ -395,6 +399,12 @@ class Keeping(Thread):
 
     def run(self) -> None:
         """Insert; what goes wrong is kept in `error`."""
+        before, self._before = self._before, None
+        if before is not None:
+            before.join()
+            if before.error is not None:
+                self.error = before.error
+                return
         try:
             self.insert()
             self._store.after_many(self._connection)

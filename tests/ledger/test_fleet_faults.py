@@ -18,6 +18,7 @@ from ledger.errors import Conflict, GatebookError, Invalid, Refused, Tampered, U
 from ledger.event import Draft, Origin
 from ledger.extension import message_of
 from ledger.fleet import create_fleet, open_fleet, replica_folder
+from ledger.follow import Keeping
 from ledger.nats_client import Link, Silence
 from ledger.nats_login import Login
 from ledger.verify import verify
@@ -560,6 +561,36 @@ def test_by_the_chunk_a_machine_reads_what_it_reads_one_by_one(server, url, mach
             assert getattr(other.store.anchor, name) == getattr(ledger.store.anchor, name)
         assert other.store.follow(whole=True) == 0
         assert other.store.voids == 51
+
+
+@pytest.mark.parametrize("page", [2, 3, 5])
+def test_a_disk_that_fills_while_much_is_followed_leaves_whole_pages(url, machine, opened, monkeypatch, page):
+    """What comes after the page that could not be kept is not kept either; the next call goes on from there."""
+    import apsw
+
+    machine(1)
+    ledger = opened(url)
+    for _ in range(40):
+        add(ledger, draft())
+    machine(2)
+    monkeypatch.setattr("ledger.follow.PAGE", 6)
+    inserted = []
+    insert = Keeping.insert
+
+    def fail(keeping):
+        inserted.append(keeping)
+        if len(inserted) == page:
+            raise apsw.FullError("no room")
+        insert(keeping)
+
+    monkeypatch.setattr(Keeping, "insert", fail)
+    other = opened(url)
+    assert "the disk is full" in other.store.offline
+    assert len(inserted) == page
+    assert other.store.head().seq == 6 * (page - 1)
+    other.store.follow()
+    assert [e.hash for e in whole(other.store)] == [e.hash for e in whole(ledger.store)]
+    assert verify(other.store).ok
 
 
 def test_a_content_that_the_bucket_lost_is_seen_by_a_new_machine(url, machine, opened):
