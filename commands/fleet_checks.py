@@ -8,7 +8,7 @@ from commands.findings import NOTE, OK, PROBLEM, Finding
 from commands.sync import fleet_store
 from ledger.canonical import load
 from ledger.errors import GatebookError, Unavailable
-from ledger.jetstream import NoStream, Stream
+from ledger.jetstream import NoStream, Stream, read_answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ledger.replica import FleetStore
 
 MONITOR_PORT = 8222
+MAX_VARZ = 1 << 20
 
 
 def check_fleet(ledger: Ledger) -> list[Finding]:
@@ -40,7 +41,7 @@ def check_fleet(ledger: Ledger) -> list[Finding]:
         _replication(store.stream.name, info),
         *_stream(store, info),
         _voids(store),
-        *_flushing(store),
+        *_flushing(store, info),
         *_permissions(store),
         *_bucket(store, info),
         *_secrets(store),
@@ -132,20 +133,38 @@ def _monitors(store: FleetStore) -> list[str]:
     return [f"http://{f'[{host}]' if ':' in host else host}:{MONITOR_PORT}" for host in hosts]
 
 
-def _flushing(store: FleetStore) -> list[Finding]:
-    """`sync_interval: always` on every server: only then does an acknowledgement survive power loss."""
+def _varz(url: str) -> dict[str, object] | None:
+    """What a server's monitoring port says of it; None where nothing of the kind answers."""
+    from http.client import HTTPException
     from urllib.request import urlopen
 
+    try:
+        with urlopen(f"{url}/varz", timeout=1) as answer:  # noqa: S310 - http of the monitoring port
+            seen = load(answer.read(MAX_VARZ))
+    except (OSError, ValueError, HTTPException, GatebookError):
+        return None
+    return seen if isinstance(seen, dict) else None
+
+
+def _flushing(store: FleetStore, info: dict[str, object]) -> list[Finding]:
+    """`sync_interval: always` on every server of the stream: only then does an acknowledgement survive power loss."""
+    cluster = _section(info, "cluster")
+    peers = cluster.get("replicas")
+    unseen = {str(cluster.get("leader"))} if cluster.get("leader") else set()
+    unseen |= (
+        {str(peer.get("name")) for peer in peers if isinstance(peer, dict)}
+        if isinstance(peers, list)
+        else set()
+    )
     findings, blind = [], []
     for url in _monitors(store):
-        try:
-            with urlopen(f"{url}/varz", timeout=1) as answer:  # noqa: S310 - http of the monitoring port
-                seen = load(answer.read())
-        except (OSError, ValueError):
+        seen = _varz(url)
+        if seen is None:
             blind.append(url)
             continue
         config = _section(_section(seen, "jetstream"), "config")
         name = str(seen.get("server_name") or url)
+        unseen.discard(name)
         if config.get("sync_always") is True:
             findings.append(Finding("flushing", OK, f"{name}: flushes each message before it acknowledges"))
         else:
@@ -158,13 +177,14 @@ def _flushing(store: FleetStore) -> list[Finding]:
                     "in the server's configuration: jetstream { sync_interval: always }",
                 )
             )
-    if blind:
+    if blind or unseen:
+        silent = f"; {', '.join(blind)} does not answer" if blind else ""
         findings.append(
             Finding(
                 "flushing",
                 NOTE,
-                f"not seen: {', '.join(blind)} does not answer, so whether acknowledged events survive a power "
-                "failure is not known",
+                f"not seen: {', '.join(sorted(unseen)) or 'a server'}{silent}, so whether acknowledged events survive a "
+                "power failure is not known",
                 "ask the administrator for `sync_interval: always`, or name the monitoring ports: "
                 "GATEBOOK_NATS_MONITOR=http://host:8222,…",
             )
@@ -211,8 +231,8 @@ def _lacking(permissions: dict[str, object], store: FleetStore) -> list[str]:
 def _permissions(store: FleetStore) -> list[Finding]:
     """Who may publish is who may write; nobody who writes should be able to administer the stream."""
     try:
-        answer = load(store.link.request("$SYS.REQ.USER.INFO").payload)
-    except (GatebookError, ValueError):
+        answer = read_answer(store.link.request("$SYS.REQ.USER.INFO"))
+    except GatebookError:
         return [
             Finding(
                 "permissions",

@@ -10,7 +10,9 @@ import ipaddress
 import json
 import os
 import re
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from cryptography import x509
@@ -114,6 +116,16 @@ def url(guarded, home, monkeypatch, tmp_path):
     return made
 
 
+class Site(BaseHTTPRequestHandler):
+    """Something that speaks HTTP and is no monitoring port."""
+
+    def do_GET(self):
+        self.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n<html>")
+
+    def log_message(self, *_):
+        pass
+
+
 def levels(ledger):
     return {(each.name, each.level) for each in check_fleet(ledger)}
 
@@ -163,7 +175,7 @@ def test_the_accounts_that_the_page_shows_give_each_what_it_needs_and_no_more(tm
     server.kill()
 
 
-def test_doctor_says_who_may_administer_and_whether_servers_flush(url, guarded, monkeypatch):
+def test_doctor_says_who_may_administer_and_whether_servers_flush(url, guarded, monkeypatch, tmp_path):
     monkeypatch.setenv("GATEBOOK_NATS_MONITOR", f"http://127.0.0.1:{guarded.monitor}")
     ledger = open_fleet(url)
     found = {each.name: each for each in check_fleet(ledger)}
@@ -171,8 +183,19 @@ def test_doctor_says_who_may_administer_and_whether_servers_flush(url, guarded, 
     assert found["flushing"].level == "ok"
     assert found["replicas"].level == "note"
     assert found["stream"].level == "ok"
-    monkeypatch.setenv("GATEBOOK_NATS_MONITOR", "http://127.0.0.1:9")
-    assert "not known" in next(each for each in check_fleet(ledger) if each.name == "flushing").found
+    # A closed port, one that speaks another protocol, another server's, a web site: this one is not seen.
+    another = Server(tmp_path / "another", "n2").start()
+    site = ThreadingHTTPServer(("127.0.0.1", 0), Site)
+    threading.Thread(target=site.serve_forever, daemon=True).start()
+    for port in (9, guarded.port, another.monitor, site.server_port):
+        monkeypatch.setenv("GATEBOOK_NATS_MONITOR", f"http://127.0.0.1:{port}")
+        last = [each for each in check_fleet(ledger) if each.name == "flushing"][-1]
+        assert last.level == "note"
+        assert "not seen: n1" in last.found
+        assert "not known" in last.found
+    site.shutdown()
+    site.server_close()
+    another.kill()
     ledger.close()
 
 
@@ -411,7 +434,6 @@ def test_a_seed_is_checked_before_it_is_used():
 
 def test_what_is_no_nats_server_is_said(tmp_path):
     import socket
-    import threading
 
     with socket.create_server(("127.0.0.1", 0)) as fake:
 
