@@ -22,6 +22,7 @@ from ledger.follow import Keeping
 from ledger.nats_client import Link, Silence
 from ledger.nats_login import Login
 from ledger.verify import verify
+from projections.replay import replay
 
 ORIGIN = Origin("cli:tester", "test")
 _names = (f"F{n}" for n in itertools.count())
@@ -659,6 +660,16 @@ def test_a_server_that_takes_small_messages_only_gets_contents_in_smaller_chunks
     machine(2)
     assert whole(opened(url).store)[-1].content == content
     server.kill()
+
+
+def test_an_event_that_links_well_and_was_not_lawful_is_found_by_replay_on_any_machine(url, machine, opened):
+    """A publisher with a program of its own: no rule of the format refuses it, the rules of the aggregate do."""
+    machine(1)
+    add(opened(url), Draft(f"receipt/{'0' * 32}", "receipt.consumed", b"{}"))
+    machine(2)
+    store = opened(url).store
+    assert (store.voids, verify(store).verdict) == (0, "ok")
+    assert replay(store)[0].verdict == "not-lawful"
 
 
 def test_what_the_rule_calls_void_is_never_sent(url, opened):
