@@ -262,7 +262,8 @@ def kill_leader(run, seconds):
         run.notes.append(f"killed leader {server.name}")
         time.sleep(min(2.0, seconds / 3))
         server.start()
-        time.sleep(min(5.0, seconds / 2))  # an election takes some seconds; then writing goes on until the next kill
+        # An election takes some seconds; then writing goes on until the next kill.
+        time.sleep(min(5.0, seconds / 2))
 
 
 def partition(run, seconds):
