@@ -370,7 +370,7 @@ def _cut(page: list[Burst]) -> list[Burst]:
 
 
 class Keeping(Thread):
-    """Many events on their way into the replica, in one transaction, after what is on its way before them."""
+    """Events on their way into the replica, in one transaction, after what is on its way before them."""
 
     def __init__(
         self, store: FleetStore, connection: apsw.Connection, kept: Kept, first: int, before: Keeping | None
@@ -384,18 +384,17 @@ class Keeping(Thread):
         self._before = before
 
     def insert(self) -> None:
-        """Insert them; errors as APSW's."""
-        seq = self._first
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            for buffer, where in self._kept:
-                self._connection.execute(_KEEP, (buffer, str(where), seq))
-                seq += len(where)
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
+        """Insert them; errors as APSW's.
+
+        One statement is one transaction, and waits for the interpreter's lock once: other threads may keep it for long.
+        """
+        places, size = [], 0
+        for buffer, where in self._kept:
+            start = _where(size, 0, 0)
+            places += [at + start for at in where]
+            size += len(buffer)
+        received = b"".join([buffer for buffer, _ in self._kept])
+        self._connection.execute(_KEEP, (received, str(places), self._first))
 
     def run(self) -> None:
         """Insert; what goes wrong is kept in `error`."""
