@@ -12,6 +12,7 @@ import sys
 import threading
 from datetime import UTC, datetime
 from itertools import islice
+from operator import attrgetter
 from typing import Annotated, Any
 
 import apsw
@@ -91,6 +92,7 @@ def _plain_json(depth: int) -> Any:
 read_envelope = msgspec.json.Decoder(Envelope).decode
 _read_envelopes = msgspec.json.Decoder(Envelope).decode_lines
 _read_datas = msgspec.json.Decoder(_plain_json(4)).decode_lines
+_microsecond = attrgetter("recorded_at.microsecond")
 _write = msgspec.json.Encoder().encode
 _write_lines = msgspec.json.Encoder().encode_lines
 _write_sorted_lines = msgspec.json.Encoder(order="sorted").encode_lines
@@ -238,7 +240,7 @@ class Walk:
             values = _read_datas(text)
             if len(values) != count or not text.isascii() or _write_sorted_lines(values) != text:
                 return None
-            if 0 in [envelope.recorded_at.microsecond for envelope in envelopes]:
+            if 0 in map(_microsecond, envelopes):
                 return None  # msgspec leaves .000000 out, format 1 does not
         except (msgspec.MsgspecError, TypeError, UnicodeDecodeError):
             return None
@@ -270,8 +272,8 @@ class Walk:
     def _book(self, rows: list[Row], envelopes: list[Envelope], *, bare: bool = False) -> None:
         """What follows from one event to the next: times, versions, contents (none if `bare`), names, causes."""
         streams, types, recorded = self.streams, self.types, self.recorded
-        actor = via = ""
-        seq = self.next = rows[0][0]
+        actor = via = kind = None
+        seq = self.next = begin = rows[0][0]  # begin: of a run of one type
         for envelope in envelopes:
             now = envelope.recorded_at
             if now <= recorded:
@@ -279,7 +281,7 @@ class Walk:
             recorded = now
             if not bare or envelope.content_digest is not None:
                 self._content(seq, envelope.content_digest, *rows[seq - self.next][3:5])
-            stream, kind = envelope.stream, envelope.type
+            stream = envelope.stream
             known = streams.get(stream)
             if known is None:
                 self._first_of_stream(envelope)
@@ -289,11 +291,13 @@ class Walk:
             else:
                 known[1] += 1
                 known[2] += seq
-            if kind in types:
-                types[kind] += 1
-            else:
-                self._first_of_stream(envelope)
-                types[kind] = 1
+            if envelope.type != kind:
+                if kind is not None:
+                    types[kind] += seq - begin
+                kind, begin = envelope.type, seq
+                if kind not in types:
+                    self._first_of_stream(envelope)
+                    types[kind] = 0
             if envelope.idempotency_key is not None:
                 self.keys += 1
             if envelope.causation is not None and not 1 <= envelope.causation < seq:
@@ -304,8 +308,10 @@ class Walk:
                 self._writer(envelope)
                 actor, via = envelope.actor, envelope.via
             if stream == "ledger":
-                self._ledger_event(kind, rows[seq - self.next][2])
+                self._ledger_event(envelope.type, rows[seq - self.next][2])
             seq += 1
+        if kind is not None:
+            types[kind] += seq - begin
         self.previous, self.next, self.recorded = rows[-1][5], seq, recorded
 
     def _careful(self, row: Row) -> Envelope:

@@ -203,6 +203,18 @@ def test_an_envelope_that_is_not_format_1_is_wrong_though_every_hash_is_right(st
     assert verdict[1] == at + 1
 
 
+@pytest.mark.parametrize("at", PLACES)
+@pytest.mark.parametrize("empty", [(b'"cli:tester"', b'"test"'), (b'"x.a.b"', b'"x.a.c"')])
+def test_names_that_are_all_empty_are_wrong(store, at, empty):
+    envelope = ROWS[at][1]
+    for name in empty:
+        envelope = envelope.replace(name, b'""')
+    assert same(store, relinked(replaced(ROWS, at, "envelope", envelope), at))[:2] == (
+        "content-mismatch",
+        at + 1,
+    )
+
+
 TIMES = [
     "2026-02-30T00:00:00.000000", "2026-05-28T24:00:00.000000", "2026-05-28T23:59:60.000000", "2026-05-28T20:26:40.00000", "2026-05-28T20:26:40.0000000",
     "2026-05-28T20:26:40", "2026-05-28 20:26:40.000000", "2026-13-28T20:26:40.000000", "2026-05-28T20:60:40.000000", "2026-05-28t20:26:40.000000",
