@@ -37,17 +37,18 @@ from projections.times import print_time, whole_seconds
 
 ORIGIN = Origin("cli:bench", "bench")
 DATA = b'{"text":"' + b"y" * 287 + b'"}'
-CIRCUITS, RECEIPTS, USES = 80, 4, 4
+CIRCUITS, GROUPS, RECEIPTS, USES = 80, 25, 4, 4
 OPENS = "import os,sys\nimport commands.entry\nfrom commands.context import Context\nimport {}\nc=Context()\nc.ledger_given=sys.argv[1]\nc.ledger()\nc.close()\nos._exit(0)"
 
 
-def _failures(world):
-    """One more failure of each of some endpoints."""
+def _failures(world, turn):
+    """One more failure of each endpoint of a group."""
     at = whole_seconds(world.clock)
     for number in range(CIRCUITS):
-        stream = f"circuit/p{number}|native"
+        provider = f"p{turn % GROUPS}-{number}"
+        stream = f"circuit/{provider}|native"
         count, until = next_opening(world.state(stream).circuit(), "rate_limit", at)
-        data = Opened(f"p{number}", "native", "rate_limit", print_time(at), count, print_time(until))
+        data = Opened(provider, "native", "rate_limit", print_time(at), count, print_time(until))
         yield Proposal(stream, "circuit.opened", data)
 
 
@@ -77,7 +78,7 @@ def fill(folder, events):
     while ledger.store.head().seq < events:
         turn += 1
         ledger.append(batch[: max(1, min(900, events - ledger.store.head().seq))], ORIGIN)
-        submit(ledger, ORIGIN, lambda world: [*_failures(world), *_uses(world, turn)])  # noqa: B023
+        submit(ledger, ORIGIN, lambda world: [*_failures(world, turn), *_uses(world, turn)])  # noqa: B023
     count = ledger.store.head().seq
     ledger.close()
     return count
@@ -133,7 +134,7 @@ def travel_rows(ledger, events, rounds):
     )
     rows = []
     for name, module, words in (
-        ("state --at", "commands.state,commands.moments,projections.timetravel,projections.circuit", ("state", "circuits", "p1|native", "--at", middle, "--json")),
+        ("state --at", "commands.state,commands.moments,projections.timetravel,projections.circuit", ("state", "circuits", "p1-1|native", "--at", middle, "--json")),
         ("trace", "commands.trace,commands.intact,_sqlite3,heapq", ("trace", str(used), "--json")),
     ):  # fmt: skip
         alone, opened, whole = beyond(ledger, module, words, rounds)
