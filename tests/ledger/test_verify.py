@@ -414,3 +414,28 @@ def test_progress_comes_to_the_end(shared):
         ).ok
         assert seen[-1] == (COUNT + 1, COUNT + 1)
         assert all(one <= two for one, two in itertools.pairwise(seen))
+
+
+def test_what_another_process_walked_is_taken_over_whole(shared):
+    other = verification.Other(shared.path, 1, COUNT + 2)
+    try:
+        other._thread.join(60)
+        walk = Walk(shared.store, 1, ZERO_HASH)
+        assert list(other.meet(walk)) == []
+    finally:
+        other.stop()
+    alone = Walk(shared.store, 1, ZERO_HASH)
+    alone.rows(rows_of(shared.store.reader().event(seq) for seq in range(1, COUNT + 2)))
+    assert walk.events == COUNT + 1
+    assert walk.summary() == alone.summary()
+
+
+def test_another_process_stops_at_what_is_wrong_and_says_nothing(shared, capfd):
+    forge(shared.path, 70, data=b"{}")
+    other = verification.Other(shared.path, 1, COUNT + 2)
+    try:
+        other._thread.join(60)
+        assert [b"wrong" in line for line in other._found] == [False] * 4 + [True]
+    finally:
+        other.stop()
+    assert capfd.readouterr().err == ""
