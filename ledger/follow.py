@@ -12,7 +12,7 @@ from threading import Thread
 from ledger.errors import Tampered, Unavailable
 from ledger.event import Event, Head, head_of
 from ledger.extension import Chain, Void, message_of
-from ledger.jetstream import goes_on, place_in
+from ledger.jetstream import as_stored, goes_on, place_in
 from ledger.nats_client import Burst
 
 TYPE_CHECKING = False
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 PAGE = 4000
 CHUNK = 128
+NEWEST = 32  # messages that the leader is asked for one by one
 QUEUE = 4  # pages that may wait for the disk
 MANY = 1000  # events: below that the fast judge takes longer to import than it saves
 # A length has 17 bits in `_where`, more than an event can have.
@@ -72,16 +73,19 @@ class Walk:
         # What is being kept, oldest first, each with the anchor and the tip once it is.
         self._keeping: list[tuple[Keeping, Reached]] = []
 
-    def run(self) -> None:
-        """Read to the end, and keep what came; errors as `_run`, and those of the replica's file."""
+    def run(self, *, newest: bool = False) -> None:
+        """Read to the end, and keep what came; errors as `_run`, and those of the replica's file.
+
+        `newest`: to the end as the stream's leader has it. Other servers show the last message with the next, or later.
+        """
         try:
-            self._run()
+            self._run(newest)
             self._settle()
         finally:
             for keeping, _ in self._keeping:
                 keeping.join()
 
-    def _run(self) -> None:
+    def _run(self, newest: bool) -> None:
         """Read to the end.
 
         Raises:
@@ -96,10 +100,12 @@ class Walk:
             count = sum(len(burst.spans) for burst in page)
             place += count
             more = more and count > 0
+            if newest and not more:
+                page += self._newest(place)
             page = begun + page
             begun = _cut(page) if more else []
             inbox = stream.ask_from(place, PAGE) if more else b""
-            self._fast = self._fast or count + self._store.came >= MANY
+            self._fast = self._fast or count >= MANY
             for burst in page:
                 self._take_all(burst)
             if self._chain is None or self._chain.bare:
@@ -116,6 +122,20 @@ class Walk:
                 page, more = ahead
         if self.seq < self._head:
             raise Behind(self.place, self.seq)
+
+    def _newest(self, place: int) -> list[Burst]:
+        """The few messages from `place` on that the leader alone shows yet."""
+        found: list[Burst] = []
+        try:
+            for at in range(place, place + NEWEST):
+                answer = self._store.stream.at_leader(at)
+                if answer is None:
+                    return found
+                found.append(as_stored(at, *answer))
+        except Unavailable:
+            return []  # whoever publishes hears it
+        _cut(found)
+        return found
 
     def _take_all(self, burst: Burst) -> None:
         number, end = 0, len(burst.spans)

@@ -49,6 +49,12 @@ def place_in(headers: bytes) -> int:
     return int(place) if place.isdigit() else 0
 
 
+def as_stored(place: int, headers: bytes, body: bytes) -> Burst:
+    """The message at `place`, with the headers and the body of `at_leader`, as `page` gives one."""
+    head = b"%bNats-Sequence: %d\r\nNats-Time-Stamp: \r\n\r\n" % (headers[:-2] or b"NATS/1.0\r\n", place)
+    return Burst(head + body, [(0, len(head), len(head) + len(body))])
+
+
 def goes_on(headers: bytes) -> bool:
     """Whether the rest of the message's batch follows."""
     return b"\r\nNats-Batch-Id:" in headers and b"\r\nNats-Batch-Commit:" not in headers

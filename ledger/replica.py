@@ -18,7 +18,7 @@ from ledger.anchor import Anchor
 from ledger.errors import GatebookError, Refused, Tampered, Unavailable, Usage
 from ledger.event import Head
 from ledger.fleet_write import FleetReader, Refusal, Write
-from ledger.follow import Behind, Walk
+from ledger.follow import MANY, Behind, Walk
 from ledger.jetstream import NoStream, Stream, WrongLast
 from ledger.nats_client import Silence
 from ledger.objects import Objects
@@ -113,7 +113,7 @@ class FleetStore(SQLiteStore):
         if not self._trusted() and outcome == "nothing was written":
             super()._check_files(outcome)
 
-    def _catch_up(self, connection: apsw.Connection) -> int:
+    def _catch_up(self, connection: apsw.Connection, *, newest: bool = False) -> int:
         # Under the lock. A replica that lags, or a leader just chosen, may not show yet what was acknowledged.
         deadline = time.monotonic() + PATIENCE
         while True:
@@ -123,7 +123,7 @@ class FleetStore(SQLiteStore):
                     self._read_at = time.monotonic()
                     return 0
                 walk = Walk(self, connection)
-                walk.run()
+                walk.run(newest=newest)
                 self._read_at = time.monotonic()
                 came = walk.seq - before
                 self.came += came
@@ -292,15 +292,17 @@ class FleetStore(SQLiteStore):
             if lost > 1:
                 self._wait_turn(connection)
             else:
-                self._catch_up_to_write(connection)
+                self._catch_up_to_write(connection, newest=True)
 
     def _wait_turn(self, connection: apsw.Connection) -> None:
         """Let those write that wait longer, then catch up."""
+        if self.came >= MANY:
+            import ledger.plain  # noqa: F401 - what others write is read faster from now on: not in our turn, but before it
         try:
             self.turns.wait()
         except Unavailable as error:
             raise self.not_now(error) from None
-        self._catch_up_to_write(connection)
+        self._catch_up_to_write(connection, newest=True)
 
     def _is_current(self) -> bool:
         try:
@@ -309,9 +311,9 @@ class FleetStore(SQLiteStore):
             raise self.not_now(error) from None
         return isinstance(state, dict) and state.get("last_seq") == self.anchor.tip
 
-    def _catch_up_to_write(self, connection: apsw.Connection) -> None:
+    def _catch_up_to_write(self, connection: apsw.Connection, *, newest: bool = False) -> None:
         try:
-            self._catch_up(connection)
+            self._catch_up(connection, newest=newest)
         except Unavailable as error:
             raise self.not_now(error) from None
         except Tampered as error:

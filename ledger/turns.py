@@ -18,8 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ledger.nats_client import Link
 
-TURN_SECONDS = 0.016  # long enough that passing it on costs little, short for 16 writers in half a second
-SILENCE_SECONDS = 0.06
+TURN_SECONDS = 0.014  # long enough that passing it on costs little, short for 16 writers in half a second
+SILENCE_SECONDS = 0.1
 TRIES = 3
 REPEAT_SECONDS = 0.2
 FORGET_SECONDS = 0.5

@@ -115,6 +115,41 @@ def test_two_machines_write_in_turn_and_decide_again_on_what_the_other_wrote(url
         assert (event.version, event.data) == (n + 1, b'{"n":%d}' % n)
 
 
+@pytest.mark.parametrize("hidden", [1, 3, 40])
+def test_what_the_leader_alone_shows_yet_is_read_from_it(url, machine, opened, monkeypatch, hidden):
+    """The other servers of a cluster lag: a writer that lost a race does not lose the next by that too."""
+    machine(1)
+    first = opened(url)
+    add(first, draft())
+    machine(2)
+    second = opened(url)
+    (before,) = add(first, draft()).events
+    add(first, *[draft() for _ in range(hidden)])
+    stream = second.store.stream
+    page, publish = stream.page, stream.publish
+    lagging, published = [True], []
+
+    def show(inbox, limit):
+        bursts, more = page(inbox, limit)
+        shown = not lagging
+        for burst in reversed(bursts):
+            while burst.spans and not shown:
+                shown = burst.buffer[slice(*burst.spans[-1][1:])] == message_of(before)
+                if not shown:
+                    del burst.spans[-1]
+        if len(published) > 1:
+            lagging.clear()
+        return bursts, more
+
+    monkeypatch.setattr(stream, "page", show)
+    monkeypatch.setattr(stream, "publish", lambda *args: (published.append(1), publish(*args))[1])
+    (event,) = add(second, draft()).events
+    assert event.seq == before.seq + hidden + 1
+    assert len(published) == (2 if hidden < 32 else 4)
+    first.store.follow()
+    assert [e.hash for e in whole(first.store)] == [e.hash for e in whole(second.store)]
+
+
 def test_a_refusal_on_an_old_head_is_not_final(url, machine, opened):
     """The claim was given back elsewhere: whoever asks now must get it."""
     machine(1)

@@ -2,7 +2,7 @@
 
     .venv/bin/python tools/bench/scale.py [--publish MS]
 
-The simulation is of the turns that writers of one ledger take (ledger/turns.py): whoever has the turn appends for 16 ms,
+The simulation is of the turns that writers of one ledger take (ledger/turns.py): whoever has the turn appends for 14 ms,
 then calls the next; a call costs a message, a catch-up and the first publish. Times are in milliseconds.
 """
 
@@ -13,7 +13,7 @@ import json
 import random
 import sys
 
-TURN_MS = 16.0
+TURN_MS = 14.0
 
 
 def simulate(writers, publish, *, think=0.0, catch_up=0.4, seconds=30.0, seed=1):
