@@ -16,6 +16,7 @@ from ledger.nats_client import Burst, Link, Message, Silence
 
 API = "$JS.API."
 MAX_BATCH = 1000
+FEW = 1000  # messages that are joined where they came in pieces
 PUBLISH_SECONDS = 3.0
 API_SECONDS = 3.0
 _WRONG_LAST = 10071
@@ -53,6 +54,16 @@ def as_stored(place: int, headers: bytes, body: bytes) -> Burst:
     """The message at `place`, with the headers and the body of `at_leader`, as `page` gives one."""
     head = b"%bNats-Sequence: %d\r\nNats-Time-Stamp: \r\n\r\n" % (headers[:-2] or b"NATS/1.0\r\n", place)
     return Burst(head + body, [(0, len(head), len(head) + len(body))])
+
+
+def _joined(bursts: list[Burst]) -> Burst:
+    """The same messages as one burst: few come in pieces, and each piece costs to look at."""
+    spans: list[tuple[int, int, int]] = []
+    size = 0
+    for burst in bursts:
+        spans += [(start + size, middle + size, end + size) for start, middle, end in burst.spans]
+        size += len(burst.buffer)
+    return Burst(b"".join([burst.buffer for burst in bursts]), spans)
 
 
 def goes_on(headers: bytes) -> bool:
@@ -275,6 +286,8 @@ class Stream:
         if status not in (b"204", b"404"):
             raise Unavailable(f"nats: reading stream {self.name}: {headers[:80]!r}")
         _, _, pending = headers.partition(b"\r\nNats-Num-Pending: ")
+        if count <= FEW:
+            bursts = [_joined(bursts)]
         return bursts, pending[:1] not in (b"", b"0")
 
     def at_leader(self, place: int) -> tuple[bytes, bytes] | None:

@@ -18,7 +18,7 @@ from ledger.anchor import Anchor
 from ledger.errors import GatebookError, Refused, Tampered, Unavailable, Usage
 from ledger.event import Head
 from ledger.fleet_write import FleetReader, Refusal, Write
-from ledger.follow import MANY, Behind, Walk
+from ledger.follow import Behind, Walk
 from ledger.jetstream import NoStream, Stream, WrongLast
 from ledger.nats_client import Silence
 from ledger.objects import Objects
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 TRUST_SECONDS = 1.0
 RACE_SECONDS = 30.0
 MAX_KEPT = 1000
+WAITS = 3  # a handle that waits so often reads much of what others write
 # The WAL is moved into the file past 32 MB, past 64 MB where many events are followed: whoever moves it waits for the
 # disk, once in 2,000 appends; what a crash leaves of it is read in 0.1 s.
 WAL_PAGES = 8192
@@ -71,6 +72,7 @@ class FleetStore(SQLiteStore):
         self.came = 0
         """How many events came by following since this was opened."""
         self._read_at = -TRUST_SECONDS
+        self._waits = 0
         self.turns = Turns(link, self.stream.subject)
 
     @property
@@ -296,8 +298,9 @@ class FleetStore(SQLiteStore):
 
     def _wait_turn(self, connection: apsw.Connection) -> None:
         """Let those write that wait longer, then catch up."""
-        if self.came >= MANY:
-            import ledger.plain  # noqa: F401 - what others write is read faster from now on: not in our turn, but before it
+        self._waits += 1
+        if self._waits >= WAITS:
+            import ledger.plain  # noqa: F401 - what others write is read faster from now on: loaded before our turn, not in it
         try:
             self.turns.wait()
         except Unavailable as error:
