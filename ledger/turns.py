@@ -16,6 +16,8 @@ from ledger.nats_client import Silence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ledger.nats_client import Link
 
 TURN_SECONDS = 0.014  # long enough that passing it on costs little, short for 16 writers in half a second
@@ -103,10 +105,11 @@ class Turns:
         elif now > self._ends:
             self.pass_on()
 
-    def wait(self) -> None:
+    def wait(self, when_next: Callable[[], None]) -> None:
         """Queue up until this writer is called, or nobody calls anybody, or it took too long.
 
-        Whoever is called and loses to somebody out of turn tries again at once, a few times.
+        Whoever is called and loses to somebody out of turn tries again at once, a few times. `when_next` is called
+        once nobody waits before this writer, while another still writes: what can be read then is not read in our turn.
 
         Raises:
             Unavailable: the connection was lost.
@@ -119,10 +122,15 @@ class Turns:
         self._tries = 0
         began = self._heard = said = time.monotonic()
         self._say(b"wait", self._me)
+        ready = False
         while not self._mine:
-            now = time.monotonic()
             # Heard like the others' calls: all hear the same order, or nearly.
             ahead = list(self._queue).index(self._me) if self._me in self._queue else len(self._queue)
+            if ahead == 0 and not ready:
+                ready = True
+                when_next()
+                continue
+            now = time.monotonic()
             if now - self._heard > SILENCE_SECONDS * (1 + ahead) or now - began > PATIENCE_SECONDS:
                 self._say(b"next", self._me)
                 return

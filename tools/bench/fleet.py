@@ -198,23 +198,32 @@ def contention_rows(url, root, *, quick):
 
 
 def fill(url, events):
-    """Put circuits' events (a decided type, so that there is something to fold) into the ledger, 1,000 a batch."""
+    """Put lawful circuits' events (a decided type, so that there is something to fold) into the ledger, 1,000 a batch."""
     from projections.circuit import EVENTS
+    from projections.cooldowns import opening
     from projections.engine import encode_data
+    from projections.times import print_time, whole_seconds
 
-    now = "2026-11-30T16:00:00Z"
-    opened = EVENTS["circuit.opened"]("openai", "codex", "rate_limit", now, 1, "2026-11-30T16:05:00Z")
-    sample = encode_data(opened, "circuit.opened")
     ledger = open_fleet(url)
+    counts = [0] * 50
     for start in range(0, events, 1000):
-        batch = [Draft(f"circuit/p{n % 50}|m", "circuit.opened", sample) for n in range(start, start + 1000)]
+        at = whole_seconds(time.time_ns() // 1000)
+        batch = []
+        for number in range(start, start + 1000):
+            place = number % len(counts)
+            counts[place], until = opening(counts[place], "rate_limit", at)
+            failure = EVENTS["circuit.opened"](
+                f"p{place}", "m", "rate_limit", print_time(at), counts[place], print_time(until)
+            )
+            data = encode_data(failure, "circuit.opened")
+            batch.append(Draft(f"circuit/p{place}|m", "circuit.opened", data))
         ledger.append(batch, ORIGIN)
     ledger.close()
 
 
 def catch_up_row(server_url, root, *, quick):
-    """A new replica: every message checked and kept; then every stream folded."""
-    from projections.engine import load
+    """A new replica: every message checked and kept; then every event admitted and folded, in their order."""
+    from projections.replay import Replay
 
     events = 10_000 if quick else 200_000
     fill(server_url, events)
@@ -222,11 +231,11 @@ def catch_up_row(server_url, root, *, quick):
     began = time.perf_counter()
     ledger = open_fleet(server_url)
     kept = time.perf_counter() - began
-    reader = ledger.store.reader()
-    for stream in reader.streams("circuit"):
-        load(reader, stream)
+    folding = Replay(ledger.store)
+    folding.run(ledger.store.head().seq)
     both = time.perf_counter() - began
     count = ledger.store.head().seq
+    assert folding.admitted == count
     began = time.perf_counter()
     ledger.store.follow(whole=True)
     compared = time.perf_counter() - began
