@@ -9,7 +9,7 @@ from commands.eventlines import printable
 from commands.flags import Args, Command, Flag, Word, whole_number
 from ledger.canonical import load
 from ledger.errors import Invalid
-from projections.causes import Causes
+from projections.causes import Causes, named
 from projections.reasons import GROUNDS, WORDS, History, Reason, Step, grounds, other_streams
 from projections.registry import AGGREGATES
 
@@ -143,18 +143,14 @@ class Tracer:
         wanted = [("stream", type, event.stream) for type in REFUSALS]
         if kind == "receipt":
             wanted += [("receipt_id", type, name) for type in UNDER_RECEIPT]
-            wanted.append(("parent_id", "receipt.issued", name))
-        for member, type, value in wanted:
-            rows += query(
-                "SELECT seq FROM events WHERE type = ? AND seq > ? "  # noqa: S608 - one of three names above
-                f"AND json_extract(CAST(data AS TEXT), '$.{member}') = ?",
-                (type, event.seq, value),
-            )
         rows += query(
             "SELECT seq FROM events WHERE type IN ('ledger.redacted', 'ledger.restored') AND seq > ?",
             (event.seq,),
         )
-        return [int(row[0]) for row in rows]  # type: ignore[call-overload]
+        found: list[int] = [row[0] for row in rows]  # type: ignore[misc]
+        for member, type, value in wanted:
+            found += named(self._ledger, type, member, value, event.seq)
+        return found + (self._causes.children(name, event.seq) if kind == "receipt" else [])
 
 
 def words_of(ledger: Ledger, event: Event) -> str | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+from ledger.canonical import quote
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import sqlite3
@@ -15,6 +17,16 @@ if TYPE_CHECKING:
     from ledger.access import Ledger
 
 VIEWS = "views.db"  # projections.views.FILE, whose module would cost more to import than a whole trace
+
+
+def named(ledger: Ledger, type: str, member: str, value: str, after: int) -> list[int]:
+    """The events of `type` later than `after` whose data has this text as its member `member`, read from the log."""
+    rows = ledger.store.query(
+        # The search for bytes lets few through to be read as JSON: canonical text has but one spelling.
+        "SELECT seq FROM events WHERE type = ? AND seq > ? AND instr(data, ?) AND json_extract(CAST(data AS TEXT), ?) = ?",
+        (type, after, f"{quote(member)}:{quote(value)}".encode(), f"$.{member}", value),
+    )
+    return [row[0] for row in rows if isinstance(row[0], int)]
 
 
 class Causes:
@@ -46,6 +58,26 @@ class Causes:
             )
             found += [row[0] for row in rows if isinstance(row[0], int)]
         return found
+
+    def children(self, receipt: str, after: int) -> list[int]:
+        """The later events than `after` that issued a receipt under this one: views first, as for effects."""
+        found: list[int] = []
+        if self.standing > after and self._views is not None:
+            import _sqlite3
+
+            try:
+                rows = self._views.execute(
+                    "SELECT issued_seq FROM receipts WHERE parent_id = ? AND issued_seq > ? AND issued_seq <= ?",
+                    (receipt, after, self.standing),
+                )
+                found, after = [int(row[0]) for row in rows], self.standing
+            except (
+                _sqlite3.Error,
+                TypeError,
+                ValueError,
+            ):  # damaged, or without any receipt: the log answers
+                pass
+        return found + named(self._ledger, "receipt.issued", "parent_id", receipt, after)
 
     def _viewed(self, seq: int, limit: int) -> list[int]:
         if self.standing <= seq or self._views is None:

@@ -102,7 +102,7 @@ class Replay:
         Raises:
             Wrong: the first event that is not lawful, or of a type or schema version that this gatebook does not know.
         """
-        connection = connect(self._store.path)
+        connection = connect(self._store.path, walking=True)
         try:
             if progress is None:
                 self._rows(connection.execute(RANGE_SQL, (1, last)))

@@ -278,3 +278,23 @@ def test_a_receipts_words_are_said_to_be_a_digest_only_and_who_signed_is_named(c
     answer = cli.json("trace", str(seq), "--json")["answer"]
     assert "signed by anna@x" in answer
     assert "“(words of which only a digest was kept)”" in answer
+
+
+def test_receipts_under_a_receipt_are_found_with_views_without_and_with_views_that_lag(cli):
+    def issue(name: str, parent: str) -> int:
+        data = stories.complete("receipt.issued", {"receipt_id": name, "parent_id": parent})
+        return cli.record(f"receipt/{name}", "receipt.issued", data)
+
+    parent, other, first, second = "a" * 32, "b" * 32, "c" * 32, "d" * 32
+    seq = issue(parent, "")
+    issue(other, "")
+    child = issue(first, parent)
+    issue("e" * 32, other)
+    without = cli.json("trace", str(seq), "--json")
+    assert child in effects(without)
+    cli.json("rebuild")
+    assert cli.json("trace", str(seq), "--json") == without
+    asked = cli.json("query", "SELECT count(*) AS n FROM receipts WHERE parent_id IS NOT NULL", "--json")
+    assert "2" in str(asked), "the views do know them"
+    later = issue(second, parent)
+    assert effects(cli.json("trace", str(seq), "--json")) == effects(without) | {later}
