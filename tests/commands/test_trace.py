@@ -294,7 +294,9 @@ def test_receipts_under_a_receipt_are_found_with_views_without_and_with_views_th
     assert child in effects(without)
     cli.json("rebuild")
     assert cli.json("trace", str(seq), "--json") == without
-    asked = cli.json("query", "SELECT count(*) AS n FROM receipts WHERE parent_id IS NOT NULL", "--json")
+    asked = cli.json(
+        "query", "SELECT count(*) AS n FROM receipts WHERE parent_id IS NOT NULL", "--format", "json"
+    )
     assert "2" in str(asked), "the views do know them"
     later = issue(second, parent)
     assert effects(cli.json("trace", str(seq), "--json")) == effects(without) | {later}
