@@ -332,6 +332,10 @@ def certificate(tmp_path, name, issuer=None):
         .not_valid_before(now).not_valid_after(now + dt.timedelta(days=36500))
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        # Python 3.13 asks for these (VERIFY_X509_STRICT).
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key((issuer[1] if issuer else key).public_key()), critical=False)
+        .add_extension(x509.KeyUsage(True, False, False, False, False, issuer is None, issuer is None, False, False), critical=True)
         .sign(issuer[1] if issuer else key, hashes.SHA256())
     )  # fmt: skip
     paths = (tmp_path / f"{name}.pem", tmp_path / f"{name}.key")
