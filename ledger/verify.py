@@ -67,7 +67,7 @@ class Envelope(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 
     actor: str
     causation: int | None = None
-    clock_behind: Annotated[int, Meta(ge=0)] = 0
+    clock_behind: Annotated[int, Meta(ge=0, le=MAX_SAFE)] = 0
     content_digest: str | None = None
     correlation: str | None = None
     data_digest: str
@@ -76,7 +76,7 @@ class Envelope(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     seq: int
     stream: str
     type: str
-    v: int
+    v: Annotated[int, Meta(ge=-MAX_SAFE, le=MAX_SAFE)]
     version: int
     via: str
 

@@ -190,6 +190,7 @@ ENVELOPES = [
     (b'{"actor":"cli:tester",', b'{"actor":"cli:tester","causation":null,'), (b'"x-a/', b'"a'), (b'"x-a/', b'"x-a/\\u0000'), (b'"x.a.', b'"X.a.'),
     (b'"x-a/', b'"x-a/u\xcc\x88'), (b'{"actor":"cli:tester",', b'{"actor":"cli:tester","content_digest":"00",'),
     (b'"seq"', b'"idempotency_key":"late","seq"'),
+    (b'"v":1,', b'"v":9007199254740992,'), (b'"v":1,', b'"v":-9007199254740992,'),
 ]  # fmt: skip
 
 
