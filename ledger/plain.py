@@ -8,7 +8,7 @@ into a struct whose fields stand in JCS order. Whatever does not pass needs `led
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -146,8 +146,8 @@ def _fits(chain: Chain, read: list[_Envelope], datas: list[bytes]) -> dict[str, 
         update(data)
         if envelope.data_digest != digest().hex() or envelope.seq != seq or now <= recorded:
             return None
-        if now.microsecond == 0:
-            return None  # msgspec leaves .000000 out, format 1 does not
+        if now.microsecond == 0 or now.tzinfo is not UTC:
+            return None  # msgspec leaves .000000 out and takes other zones, format 1 does not
         recorded = now
         version = versions.get(stream) or known.get(stream)
         if (

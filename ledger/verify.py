@@ -59,6 +59,7 @@ VERDICTS = (
 PROGRESS_EVERY = 20_000
 CHUNK = 64  # rows that go through msgspec together: few enough to stay in the processor's cache
 WORTH_A_PROCESS = 20_000  # events: below that a second process takes longer to start than it saves
+UTC_TIME = b'Z","seq":'  # how recorded_at ends: within a text the quotes would be escaped
 PIECE = 8_000  # events that processes which share a range take at a time
 
 
@@ -72,7 +73,7 @@ class Envelope(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     correlation: str | None = None
     data_digest: str
     idempotency_key: str | None = None
-    recorded_at: datetime
+    recorded_at: Annotated[datetime, Meta(tz=True)]
     seq: int
     stream: str
     type: str
@@ -235,7 +236,7 @@ class Walk:
         try:
             text = b"\n".join((*raws, b""))
             envelopes = _read_envelopes(text)
-            if len(envelopes) != count or _write_lines(envelopes) != text:
+            if len(envelopes) != count or _write_lines(envelopes) != text or text.count(UTC_TIME) != count:
                 return None
             text = b"\n".join((*datas, b""))
             values = _read_datas(text)
@@ -340,6 +341,8 @@ class Walk:
             written = written.replace(b'"%sZ"' % whole, b'"%s.000000Z"' % whole, 1)
         if not is_canonical(raw, floats=False) or written != raw:
             raise Wrong("content-mismatch", seq, "envelope", "canonical JSON (RFC 8785)", raw)
+        if UTC_TIME not in raw:
+            raise Wrong("content-mismatch", seq, "envelope.recorded_at", "UTC, written with Z", raw)
         if envelope.seq != seq:
             raise Wrong("order", seq, "seq", seq, envelope.seq)
         found = blake3(data).hexdigest()

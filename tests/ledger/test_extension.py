@@ -86,6 +86,7 @@ BROKEN = [
     (b'"causation":1', b'"causation":2'),
     (b'"causation":1', b'"causation":01'),
     (b'Z","seq"', b'z","seq"'),
+    (b'Z","seq"', b'-00:01","seq"'),
     (b'"recorded_at":"2026', b'"recorded_at":"1026'),
     (b'"recorded_at":"2026-05', b'"recorded_at":"2026-15'),
     (b'"recorded_at":"2026', b'"recorded_at":"9999999'),

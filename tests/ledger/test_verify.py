@@ -233,6 +233,17 @@ def test_a_time_that_is_none_or_earlier_is_wrong(store, at, time):
     assert verdict[1] == at + 1
 
 
+@pytest.mark.parametrize("at", [0, CHUNK - 1, COUNT - 1])
+@pytest.mark.parametrize("zone", [b"", b"-00:01", b"-12:00", b"+00:01", b"+00:00", b"z"])
+def test_a_time_of_another_zone_or_of_none_is_wrong(store, at, zone):
+    """Also one that comes later, by its zone, than the time before it."""
+    before, _, after = ROWS[at][1].partition(b'"recorded_at":"')
+    envelope = before + b'"recorded_at":"' + after[:26] + zone + after[27:]
+    verdict = same(store, relinked(replaced(ROWS, at, "envelope", envelope), at))
+    assert isinstance(verdict, tuple)
+    assert verdict[1] == at + 1
+
+
 def test_times_without_a_part_of_a_second_stand(store):
     whole = NOW + 1_000_000
     rows = rows_of(seal(drafts(2), Head(), lambda _stream: 0, ORIGIN, whole - whole % 1_000_000))
