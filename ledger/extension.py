@@ -172,7 +172,7 @@ class Chain:
 
     def expect_many(self) -> None:
         """Judge plain data at C speed from now on; costs an import of 25 ms."""
-        from ledger.plain import is_plain
+        from ledger.lines import is_plain
 
         self._plain = is_plain
 

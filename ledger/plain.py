@@ -1,78 +1,19 @@
-"""Plain data and whole messages judged at C speed: what passes is surely good, whatever else needs a careful look.
-
-Plain JSON is ASCII without floats, with safe integers only, a few levels deep. msgspec writes what it read with sorted
-members: for such data, and only for such, that is the RFC 8785 form, so one comparison judges it. Envelopes are read
-into a struct whose fields stand in JCS order. Whatever does not pass needs `ledger.canonical` and `Chain.extend`.
-"""
+"""Whole messages judged at C speed: what passes surely extends the chain, whatever else needs `Chain.extend`."""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
-from typing import Annotated, Any
+from datetime import datetime
 
-import msgspec
-from blake3 import blake3
-from msgspec import Meta, Struct
-
-from ledger.canonical import MAX_SAFE
-from ledger.event import HASH_CONTEXT, MAX_DATA
+from ledger import lines
+from ledger.event import MAX_DATA
 from ledger.extension import Void, check_texts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ledger.extension import Chain
 
-DEPTH = 4
-
-
-def _plain_type(depth: int) -> Any:
-    scalar = Annotated[int, Meta(ge=-MAX_SAFE, le=MAX_SAFE)] | str | bool | None
-    below: Any = scalar
-    for _ in range(depth):
-        below = scalar | list[below] | dict[str, below]
-    return dict[str, below]
-
-
-_read = msgspec.json.Decoder(_plain_type(DEPTH)).decode
-_write = msgspec.json.Encoder(order="sorted").encode
-_read_lines = msgspec.json.Decoder(_plain_type(DEPTH)).decode_lines
-_write_sorted_lines = msgspec.json.Encoder(order="sorted").encode_lines
-_write_lines = msgspec.json.Encoder().encode_lines
 _is_digest = re.compile("[0-9a-f]{64}").fullmatch
-_Count = Annotated[int, Meta(ge=1, le=MAX_SAFE)]
-
-
-class _Envelope(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False, kw_only=True):
-    """The envelope's members in JCS order, so that encoding one gives its canonical bytes (DESIGN, format 1)."""
-
-    actor: str
-    causation: _Count | None = None
-    clock_behind: Annotated[int, Meta(ge=0, le=MAX_SAFE)] = 0
-    content_digest: str | None = None
-    correlation: str | None = None
-    data_digest: str
-    idempotency_key: str | None = None
-    recorded_at: Annotated[datetime, Meta(tz=True)]
-    seq: _Count
-    stream: str
-    type: str
-    v: _Count
-    version: _Count
-    via: str
-
-
-_read_envelopes = msgspec.json.Decoder(_Envelope).decode_lines
-
-
-def is_plain(data: bytes) -> bool:
-    """True when `data` is a plain JSON object in its canonical bytes; False says nothing."""
-    if not data.isascii():
-        return False
-    try:
-        return _write(_read(data)) == data
-    except msgspec.MsgspecError:
-        return False
 
 
 def extend(chain: Chain, envelopes: list[bytes], datas: list[bytes], hashes: list[bytes]) -> bool:
@@ -82,22 +23,16 @@ def extend(chain: Chain, envelopes: list[bytes], datas: list[bytes], hashes: lis
     """
     if chain.seq == 0:
         return False
-    text, data = b"\n".join(envelopes), b"\n".join(datas)
-    try:
-        read = _read_envelopes(text)
-        if len(read) != len(envelopes) or _write_lines(read) != text + b"\n":
-            return False
-        # Equal text in as many lines means equal lines.
-        values = _read_lines(data)
-        if len(values) != len(datas) or not data.isascii() or _write_sorted_lines(values) != data + b"\n":
-            return False
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    read = lines.read(envelopes, datas)
+    if read is None or len(max(datas, key=len)) > MAX_DATA:
         return False
-    made = _chain(chain.hash, envelopes)
-    if b"".join(made).hex().encode() != b"".join(hashes) or len(max(datas, key=len)) > MAX_DATA:
+    made, digests = lines.hashes(chain.hash, envelopes, datas)
+    if b"".join(made).hex().encode() != b"".join(hashes):
+        return False
+    if digests != [envelope.data_digest for envelope in read]:
         return False
     try:
-        versions = _fits(chain, read, datas)
+        versions = _fits(chain, read)
     except (Void, ValueError):
         return False
     if versions is None:
@@ -110,31 +45,15 @@ def extend(chain: Chain, envelopes: list[bytes], datas: list[bytes], hashes: lis
     return True
 
 
-def _chain(previous: bytes, envelopes: list[bytes]) -> list[bytes]:
-    """The hashes of events of these envelopes after the one with the hash `previous`."""
-    made = []
-    hasher = blake3(derive_key_context=HASH_CONTEXT)
-    reset, update, digest = hasher.reset, hasher.update, hasher.digest
-    for envelope in envelopes:
-        # hash = BLAKE3-derive_key(previous hash || envelope), see ledger.event.chain_hash
-        reset()
-        update(previous + envelope)
-        previous = digest()
-        made.append(previous)
-    return made
-
-
-def _fits(chain: Chain, read: list[_Envelope], datas: list[bytes]) -> dict[str, int] | None:
+def _fits(chain: Chain, read: list[lines.Envelope]) -> dict[str, int] | None:
     """The versions of the streams after these events when each may follow the one before it; None when one may not."""
-    hasher = blake3()
-    reset, update, digest = hasher.reset, hasher.update, hasher.digest
     known, types = chain.versions, chain.types
     versions: dict[str, int] = {}
     keys: set[str] = set()
     seq = chain.seq
     recorded = datetime.fromisoformat(chain.recorded_at)
     actor = via = ""
-    for envelope, data in zip(read, datas, strict=True):
+    for envelope in read:
         seq += 1
         now, stream, name, key = (
             envelope.recorded_at,
@@ -142,12 +61,8 @@ def _fits(chain: Chain, read: list[_Envelope], datas: list[bytes]) -> dict[str, 
             envelope.type,
             envelope.idempotency_key,
         )
-        reset()
-        update(data)
-        if envelope.data_digest != digest().hex() or envelope.seq != seq or now <= recorded:
+        if envelope.seq != seq or now <= recorded or envelope.v < 1:
             return None
-        if now.microsecond == 0 or now.tzinfo is not UTC:
-            return None  # msgspec leaves .000000 out and takes other zones, format 1 does not
         recorded = now
         version = versions.get(stream) or known.get(stream)
         if (
@@ -169,7 +84,7 @@ def _fits(chain: Chain, read: list[_Envelope], datas: list[bytes]) -> dict[str, 
         if name == "ledger.redacted":
             chain.bare = False
         versions[stream] = version + 1
-        if envelope.causation is not None and envelope.causation >= seq:
+        if envelope.causation is not None and not 1 <= envelope.causation < seq:
             return None
         if envelope.content_digest is not None:
             if not _is_digest(envelope.content_digest):

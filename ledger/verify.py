@@ -1,8 +1,7 @@
 """Verification: every hash, link, number, digest and form of a ledger, in constant memory per stream.
 
-msgspec reads each envelope into a struct whose fields stand in JCS order: what it writes back is the canonical
-form, so one comparison of bytes judges names, order, types and spelling. An event that differs anywhere, or has
-floats or text outside ASCII, is judged again without shortcuts, to say which field, expected and found.
+A few events at once are judged by `ledger.lines`. An event that differs anywhere, or has floats or text outside
+ASCII, is judged again without shortcuts, to say which field, expected and found.
 """
 
 from __future__ import annotations
@@ -12,18 +11,16 @@ import sys
 import threading
 from datetime import UTC, datetime
 from itertools import islice
-from operator import attrgetter
-from typing import Annotated, Any
+from typing import Any
 
 import apsw
 import msgspec
 from blake3 import blake3
-from msgspec import Meta, Struct
 
-from ledger.canonical import MAX_SAFE, is_canonical
+from ledger import lines
+from ledger.canonical import is_canonical
 from ledger.errors import GatebookError, Tampered, Unavailable
 from ledger.event import (
-    HASH_CONTEXT,
     ZERO_HASH,
     Event,
     Head,
@@ -33,6 +30,7 @@ from ledger.event import (
     content_digest,
     head_of,
 )
+from ledger.lines import UTC_TIME, read_envelope, write_envelope
 from ledger.sqlite import APPLICATION_ID, RANGE_SQL, SCHEMA, SQLiteStore, connect, snapshot_digest
 
 TYPE_CHECKING = False
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from ledger.lines import Envelope
     from ledger.sqlite import Row
 
 VERDICTS = (
@@ -59,45 +58,7 @@ VERDICTS = (
 PROGRESS_EVERY = 20_000
 CHUNK = 64  # rows that go through msgspec together: few enough to stay in the processor's cache
 WORTH_A_PROCESS = 20_000  # events: below that a second process takes longer to start than it saves
-UTC_TIME = b'Z","seq":'  # how recorded_at ends: within a text the quotes would be escaped
 PIECE = 8_000  # events that processes which share a range take at a time
-
-
-class Envelope(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False, kw_only=True):
-    """The envelope's members in JCS order, so that encoding one gives its canonical bytes (DESIGN, format 1)."""
-
-    actor: str
-    causation: int | None = None
-    clock_behind: Annotated[int, Meta(ge=0, le=MAX_SAFE)] = 0
-    content_digest: str | None = None
-    correlation: str | None = None
-    data_digest: str
-    idempotency_key: str | None = None
-    recorded_at: Annotated[datetime, Meta(tz=True)]
-    seq: int
-    stream: str
-    type: str
-    v: Annotated[int, Meta(ge=-MAX_SAFE, le=MAX_SAFE)]
-    version: int
-    via: str
-
-
-def _plain_json(depth: int) -> Any:
-    """JSON without floats and with safe integers only, `depth` levels deep: the type that needs no closer look."""
-    scalar = Annotated[int, Meta(ge=-MAX_SAFE, le=MAX_SAFE)] | str | bool | None
-    below: Any = scalar
-    for _ in range(depth):
-        below = scalar | list[below] | dict[str, below]
-    return dict[str, below]
-
-
-read_envelope = msgspec.json.Decoder(Envelope).decode
-_read_envelopes = msgspec.json.Decoder(Envelope).decode_lines
-_read_datas = msgspec.json.Decoder(_plain_json(4)).decode_lines
-_microsecond = attrgetter("recorded_at.microsecond")
-_write = msgspec.json.Encoder().encode
-_write_lines = msgspec.json.Encoder().encode_lines
-_write_sorted_lines = msgspec.json.Encoder(order="sorted").encode_lines
 
 
 class Wrong(Exception):
@@ -225,51 +186,19 @@ class Walk:
     def _judged(
         self, seqs: Sequence[int], raws: Sequence[bytes], datas: Sequence[bytes], *rest: Sequence[bytes]
     ) -> list[Envelope] | None:
-        """The envelopes of a few rows, given as columns, when every cell's form, number, digest and link is surely right; None says nothing.
-
-        A few at once go through msgspec as lines. A newline stands in canonical JSON nowhere, so that equal text of
-        as many lines as cells means equal cells, not only equal sums of them.
-        """
-        count = len(seqs)
-        if seqs != tuple(range(self.next, self.next + count)):
+        """The envelopes of a few rows, given as columns, when every cell's form, number, digest and link is surely right; None says nothing."""
+        if seqs != tuple(range(self.next, self.next + len(seqs))):
             return None
-        try:
-            text = b"\n".join((*raws, b""))
-            envelopes = _read_envelopes(text)
-            if len(envelopes) != count or _write_lines(envelopes) != text or text.count(UTC_TIME) != count:
-                return None
-            text = b"\n".join((*datas, b""))
-            values = _read_datas(text)
-            if len(values) != count or not text.isascii() or _write_sorted_lines(values) != text:
-                return None
-            if 0 in map(_microsecond, envelopes):
-                return None  # msgspec leaves .000000 out, format 1 does not
-        except (msgspec.MsgspecError, TypeError, UnicodeDecodeError):
+        envelopes = lines.read(raws, datas)
+        if envelopes is None:
             return None
-        digests = self._linked(raws, datas, rest[-1])
-        same = digests == [envelope.data_digest for envelope in envelopes]
-        return envelopes if same and [envelope.seq for envelope in envelopes] == list(seqs) else None
-
-    def _linked(
-        self, raws: Sequence[bytes], datas: Sequence[bytes], hashes: Sequence[bytes]
-    ) -> list[str] | None:
-        """The digests of `datas`, when each hash is the one of its envelope after the hash before it."""
-        chain, data_hash = blake3(derive_key_context=HASH_CONTEXT), blake3()
-        chain_reset, chain_update, chain_digest = chain.reset, chain.update, chain.digest
-        data_reset, data_update, data_digest = data_hash.reset, data_hash.update, data_hash.digest
-        previous = self.previous
-        digests = []
-        for raw, data, stored in zip(raws, datas, hashes, strict=True):
-            # hash = BLAKE3-derive_key(previous hash || envelope), see ledger.event.chain_hash
-            chain_reset()
-            chain_update(previous + raw)
-            previous = stored
-            if chain_digest() != stored:
-                return None
-            data_reset()
-            data_update(data)
-            digests.append(data_digest().hex())
-        return digests
+        made, digests = lines.hashes(self.previous, raws, datas)
+        good = (
+            made == list(rest[-1])
+            and digests == [envelope.data_digest for envelope in envelopes]
+            and [envelope.seq for envelope in envelopes] == list(seqs)
+        )
+        return envelopes if good else None
 
     def _book(self, rows: list[Row], envelopes: list[Envelope], *, bare: bool = False) -> None:
         """What follows from one event to the next: times, versions, contents (none if `bare`), names, causes."""
@@ -335,7 +264,7 @@ class Walk:
             raise Wrong(
                 "content-mismatch", seq, _member(error), "the members of format 1", str(error)
             ) from None
-        written = _write(envelope)
+        written = write_envelope(envelope)
         if envelope.recorded_at.microsecond == 0:  # msgspec leaves .000000 out, format 1 does not
             whole = envelope.recorded_at.strftime("%Y-%m-%dT%H:%M:%S").encode()
             written = written.replace(b'"%sZ"' % whole, b'"%s.000000Z"' % whole, 1)

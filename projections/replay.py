@@ -10,6 +10,7 @@ import msgspec
 from ledger.access import ledger_id_of
 from ledger.errors import Invalid, Tampered
 from ledger.event import Event
+from ledger.lines import read_envelope
 from ledger.sqlite import RANGE_SQL, SQLiteStore, connect
 from ledger.verify import (
     EPOCH,
@@ -18,7 +19,6 @@ from ledger.verify import (
     Elsewhere,
     Report,
     Wrong,
-    read_envelope,
     verify,
 )
 from projections.engine import decode, reader_of
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
+    from ledger.lines import Envelope
     from ledger.sqlite import Row
-    from ledger.verify import Envelope
 
 SECOND = 1_000_000
 # Types that may carry an SSH signature, which replay verifies again (projections.authority).

@@ -16,6 +16,7 @@ from ledger import verify as verification
 from ledger.access import create_ledger
 from ledger.canonical import encode
 from ledger.event import ZERO_HASH, Draft, Head, Origin, chain_hash, seal
+from ledger.lines import read_envelope
 from ledger.sqlite import SQLiteStore
 from ledger.verify import CHUNK, Walk, Wrong, verify
 
@@ -253,7 +254,7 @@ def test_times_without_a_part_of_a_second_stand(store):
 
 @pytest.mark.parametrize("at", PLACES)
 def test_a_version_that_does_not_follow_is_named(store, at):
-    version = verification.read_envelope(ROWS[at][1]).version
+    version = read_envelope(ROWS[at][1]).version
     for other in (version + 1, version - 1, version + 10):
         envelope = ROWS[at][1].replace(b'"version":%d,' % version, b'"version":%d,' % other)
         verdict = same(store, relinked(replaced(ROWS, at, "envelope", envelope), at))
