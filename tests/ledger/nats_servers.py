@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 
+from ledger.errors import GatebookError
+
 SERVER = shutil.which("nats-server", path=os.path.dirname(sys.executable)) or shutil.which("nats-server")
 
 
@@ -20,6 +22,18 @@ def free_ports(count: int) -> list[int]:
     for each in held:
         each.close()
     return ports
+
+
+def eventually(what, seconds=60):
+    """`what()`, tried again while the cluster is not ready."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return what()
+        except GatebookError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 class Server:

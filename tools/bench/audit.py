@@ -11,7 +11,6 @@ file. The last line of output is {"rows":[…]}.
 from __future__ import annotations
 
 # ruff: noqa: E402 - the path is set first
-import argparse
 import json
 import os
 import statistics
@@ -24,7 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "..")]
 
 import steps
-from peers import row
+from peers import flags, row, show
 from steps import GATEBOOK
 
 from ledger.access import create_ledger
@@ -198,19 +197,8 @@ def measure(*, quick):
 
 def main():
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", action="store_true", help="only the last line matters")
-    parser.add_argument("--quick", action="store_true", help="a small ledger and few rounds: does it run?")
-    args = parser.parse_args()
-    rows = measure(quick=args.quick)
-    if not args.json:
-        for each in rows:
-            print(
-                f"{'ok ' if each['kept'] else 'NOT'} {each['work']}: {each['measured']} {each['unit']} ({each['detail']})"
-            )
-    print(json.dumps({"rows": rows}))
+    args = flags(__doc__).parse_args()
+    show(measure(quick=args.quick), machine=args.json)
     return 0
 
 

@@ -9,7 +9,6 @@ The bare publish is the same bytes on a plain stream with the same replicas and 
 from __future__ import annotations
 
 # ruff: noqa: E402 - the path is set first
-import argparse
 import asyncio
 import json
 import os
@@ -22,10 +21,9 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", ".."), os.path.join(HERE, "..", "..", "tests", "ledger")]
 
-from nats_servers import Cluster, Server
-from peers import row
+from nats_servers import Cluster, Server, eventually
+from peers import flags, row, show
 
-from ledger.errors import GatebookError
 from ledger.event import Draft, Origin
 from ledger.extension import message_of
 from ledger.fleet import create_fleet, open_fleet
@@ -42,18 +40,6 @@ DATA = (
 def drafts(count, stream="x-bench/1"):
     """So many events of about 300 bytes."""
     return [Draft(stream, "x.bench.done", DATA) for _ in range(count)]
-
-
-def eventually(what, seconds=30):
-    """`what()`, tried again while the cluster is not ready."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return what()
-        except GatebookError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
 
 
 def lead(ports, streams):
@@ -274,19 +260,8 @@ def measure(*, quick):
 
 def main():
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", action="store_true", help="only the last line matters")
-    parser.add_argument("--quick", action="store_true", help="few rounds: does it run?")
-    args = parser.parse_args()
-    rows = measure(quick=args.quick)
-    if not args.json:
-        for each in rows:
-            print(
-                f"{'ok ' if each['kept'] else 'NOT'} {each['work']}: {each['measured']} {each['unit']} ({each['detail']})"
-            )
-    print(json.dumps({"rows": rows}))
+    args = flags(__doc__).parse_args()
+    show(measure(quick=args.quick), machine=args.json)
     return 0
 
 

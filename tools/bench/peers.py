@@ -230,22 +230,29 @@ def measure(names, *, quick):
     return rows
 
 
+def flags(about):
+    """The flags that the tools beside this file share."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="only the last line matters")
+    parser.add_argument("--quick", action="store_true", help="little and few rounds: does it run?")
+    return parser
+
+
+def show(rows, *, machine):
+    """Print the rows, one a line unless a `machine` reads them, and last as report.py reads them."""
+    if not machine:
+        for each in rows:
+            kept = "ok " if each["kept"] else "NOT"
+            print(f"{kept} {each['work']}: {each['measured']} {each['unit']} ({each['detail']})")
+    print(json.dumps({"rows": rows}))
+
+
 def main():
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", action="store_true", help="only the last line matters")
-    parser.add_argument("--quick", action="store_true", help="few rounds: does it run?")
+    parser = flags(__doc__)
     parser.add_argument("peers", nargs="*", default=[])
     args = parser.parse_args()
-    rows = measure(args.peers or list(PEERS), quick=args.quick)
-    if not args.json:
-        for each in rows:
-            print(
-                f"{'ok ' if each['kept'] else 'NOT'} {each['work']}: {each['measured']} {each['unit']} ({each['detail']})"
-            )
-    print(json.dumps({"rows": rows}))
+    show(measure(args.peers or list(PEERS), quick=args.quick), machine=args.json)
     return 0
 
 

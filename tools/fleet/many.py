@@ -21,9 +21,8 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", ".."), os.path.join(HERE, "..", "..", "tests", "ledger")]
 
-from nats_servers import Cluster
+from nats_servers import Cluster, eventually
 
-from ledger.errors import GatebookError
 from ledger.event import Draft, Origin
 from ledger.fleet import create_fleet, open_fleet
 from ledger.jetstream import Stream
@@ -33,18 +32,6 @@ DATA = b'{"note":"%b","who":"agent-7"}' % (b"the quick brown fox jumps over the 
 CONTENT = 1000
 WRITERS = 16
 SOME = 500
-
-
-def eventually(what, seconds=60):
-    """`what()`, tried again while the cluster is not ready."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return what()
-        except GatebookError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
 
 
 def size_of(folder):
