@@ -20,7 +20,7 @@ from ledger.canonical import encode, parse_stored, quote
 from ledger.errors import Conflict, Invalid, Tampered, Unavailable
 from ledger.event import MAX_CONTENT, Event, content_digest
 from ledger.files import write_whole
-from ledger.sqlite import FORMAT, SQLiteStore, connect, create_schema, explain
+from ledger.sqlite import FORMAT, INSERT, SQLiteStore, connect, create_schema, explain, insert_in_order
 from ledger.verify import Report, verify
 
 TYPE_CHECKING = False
@@ -168,7 +168,8 @@ def _insert(connection: apsw.Connection, folder: str, events: Iterable[Event]) -
             write_whole(os.path.join(folder, "artifacts", content_digest(event.salt, content)), content)
             content = None
         rows.append((event.seq, event.envelope, event.data, event.salt, content, event.hash))
-    connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", rows)
+    if rows:
+        insert_in_order(connection, lambda: connection.executemany(INSERT, rows), rows[0][0] - 1, len(rows))
 
 
 def _fill(connection: apsw.Connection, folder: str, path: str) -> dict[str, object]:

@@ -70,7 +70,8 @@ SCHEMA = {
     "snapshots": "CREATE TABLE snapshots (stream TEXT NOT NULL, version INTEGER NOT NULL, hash BLOB NOT NULL, "
     "fold TEXT NOT NULL, state BLOB NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (stream, version)) STRICT, WITHOUT ROWID",
 }
-_INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)"
+INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)"
+MANY = 256  # events of one transaction from which proving their order once is cheaper than a trigger on each
 COLUMNS = "seq, envelope, data, salt, content, hash"
 RANGE_SQL = f"SELECT {COLUMNS} FROM events WHERE seq >= ? AND seq <= ? ORDER BY seq"
 _PAGE_SQL = f"SELECT {COLUMNS} FROM events WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?"
@@ -164,6 +165,33 @@ def create_schema(connection: apsw.Connection) -> None:
     for statement in SCHEMA.values():
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={FORMAT}")
+
+
+def insert_in_order(
+    connection: apsw.Connection, insert: Callable[[], object], after: int, count: int
+) -> None:
+    """Run `insert`, which adds `count` events after event `after`, in the caller's transaction.
+
+    For each row the trigger events_in_order has SQLite reckon the generated columns a second time. For many rows its
+    rule is proved once for all of them instead: these numbers and no others stand after what was the last event.
+
+    Raises:
+        apsw.Error: what `insert` raises, and ConstraintError when the numbers do not follow.
+    """
+    if count < MANY:
+        insert()
+        return
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+    try:
+        before = connection.execute("SELECT ifnull(max(seq), 0) FROM events").fetchall()
+        insert()
+        added = connection.execute(
+            "SELECT count(*), min(seq), max(seq) FROM events WHERE seq > ?", (after,)
+        ).fetchall()
+    finally:
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)
+    if (before, added) != ([(after,)], [(count, after + 1, after + count)]):
+        raise apsw.ConstraintError("an event must follow the last one")
 
 
 class Tip:
@@ -515,7 +543,13 @@ class SQLiteStore:
             if self._before_commit is not None:
                 self._before_commit(reader, done.events)
             # Crash before COMMIT returns: nothing is acknowledged; SQLite's WAL holds all of the batch or none.
-            self._cursor.executemany(_INSERT, map(self.row, done.events))
+            rows = map(self.row, done.events)
+            insert_in_order(
+                connection,
+                lambda: self._cursor.executemany(INSERT, rows),
+                done.events[0].seq - 1,
+                len(done.events),
+            )
             reader.write_rest()
             execute("COMMIT")
             self._tip = Tip(

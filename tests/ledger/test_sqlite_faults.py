@@ -17,7 +17,8 @@ from test_sqlite_store import Folder
 import ledger.sqlite as module
 from ledger.access import create_ledger, open_ledger
 from ledger.errors import GatebookError, Invalid, Refused, Tampered, Unavailable, Usage
-from ledger.sqlite import SQLiteStore, connect
+from ledger.event import Head, seal
+from ledger.sqlite import INSERT, SQLiteStore, connect, insert_in_order
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 
@@ -63,6 +64,76 @@ def test_sqlite_itself_refuses_to_change_delete_or_misplace_an_event(place, stor
         connection.execute(statement).fetchall()
     connection.close()
     assert len(whole(store)) == 2
+
+
+def many_after(store, count, *, first=2):
+    """Rows of `count` events that follow the store's one event, numbered from `first`."""
+    (head,) = add(store, draft()).events
+    drafts = [draft() for _ in range(count)]
+    events = seal(
+        drafts,
+        Head(first - 1, head.hash, head.recorded_us, head.recorded_us),
+        lambda _stream: 1,
+        ORIGIN,
+        head.recorded_us,
+    )
+    return [store.row(event) for event in events]
+
+
+@pytest.mark.parametrize("first", [1, 2, 3, 9])
+def test_many_events_in_one_transaction_are_in_order_or_none_is_there(store, first):
+    """The trigger does not look at each of them: what it would have refused is refused for all of them."""
+    rows = many_after(store, module.MANY, first=first)
+    connection = store._connection
+    connection.execute("BEGIN")
+    try:
+        insert_in_order(connection, lambda: connection.executemany(INSERT, rows), 1, len(rows))
+    except apsw.ConstraintError:
+        assert first != 2
+        connection.execute("ROLLBACK")
+        assert store.head().seq == 1
+    else:
+        assert first == 2
+        connection.execute("COMMIT")
+        assert store.head().seq == module.MANY + 1
+
+
+@pytest.mark.parametrize("fault", ["hole", "twice", "fewer", "another head"])
+def test_a_hole_among_many_events_is_refused(store, fault):
+    rows, after = many_after(store, module.MANY + 1), 1
+    if fault == "hole":
+        del rows[7]
+    elif fault == "twice":
+        rows[7] = (rows[8][0], *rows[7][1:])
+    elif fault == "fewer":
+        rows.pop()
+    else:
+        after = 0
+    connection = store._connection
+    connection.execute("BEGIN")
+    with pytest.raises(apsw.ConstraintError):
+        insert_in_order(
+            connection,
+            lambda: connection.executemany(INSERT, rows),
+            after,
+            module.MANY + 1 if fault != "hole" else len(rows),
+        )
+    connection.execute("ROLLBACK")
+    assert store.head().seq == 1
+
+
+def test_the_triggers_guard_a_connection_again_after_many_events(store):
+    """Also when inserting them broke off in the middle."""
+    add(store, *(draft() for _ in range(module.MANY)))
+    connection = store._connection
+    with pytest.raises(ZeroDivisionError):
+        insert_in_order(connection, lambda: 1 / 0, module.MANY, module.MANY)
+    for statement in (
+        "DELETE FROM events",
+        "INSERT INTO events SELECT 999, envelope, data, salt, content, hash FROM events WHERE seq = 2",
+    ):
+        with pytest.raises(apsw.ConstraintError):
+            connection.execute(statement)
 
 
 def test_the_schema_cannot_be_written_through_our_connections(place, store):
