@@ -95,13 +95,15 @@ class Walk:
         stream = self._store.stream
         place = self._start
         begun: list[Burst] = []  # a batch whose rest has not come: it is kept whole or not at all
+        last = stream.ask_last() if newest else b""
         page, more = stream.page(stream.ask_from(place, PAGE), PAGE)
         while True:
             count = sum(len(burst.spans) for burst in page)
             place += count
             more = more and count > 0
             if newest and not more:
-                page += self._newest(place)
+                page += self._newest(place, last or stream.ask_last())
+            last = b""  # of before the next page
             page = begun + page
             begun = _cut(page) if more else []
             inbox = stream.ask_from(place, PAGE) if more else b""
@@ -123,15 +125,20 @@ class Walk:
         if self.seq < self._head:
             raise Behind(self.place, self.seq)
 
-    def _newest(self, place: int) -> list[Burst]:
-        """The few messages from `place` on that the leader alone shows yet."""
+    def _newest(self, place: int, last: bytes) -> list[Burst]:
+        """The few messages from `place` on that the leader alone shows yet; `last`: where it says which is its last."""
         found: list[Burst] = []
         try:
-            for at in range(place, place + NEWEST):
-                answer = self._store.stream.at_leader(at)
-                if answer is None:
+            answer = self._store.stream.last(last)
+            if answer is None or answer[0] < place:
+                return found
+            for at in range(place, min(answer[0], place + NEWEST)):
+                between = self._store.stream.at_leader(at)
+                if between is None:
                     return found
-                found.append(as_stored(at, *answer))
+                found.append(as_stored(at, *between))
+            if answer[0] < place + NEWEST:
+                found.append(as_stored(*answer))
         except Unavailable:
             return []  # whoever publishes hears it
         _cut(found)

@@ -131,6 +131,7 @@ class Stream:
         # The place of the last message on its way, and the acknowledgement of it as servers write that.
         self._last, self._expected = 0, b""
         self._get = f"{API}DIRECT.GET.{name}".encode()
+        self._message_get = f"{API}STREAM.MSG.GET.{name}".encode()
 
     def config(self, replicas: int) -> dict[str, object]:
         """What the stream must be: every message kept for good, each setting by the accident that it prevents."""
@@ -289,6 +290,18 @@ class Stream:
         if count <= FEW:
             bursts = [_joined(bursts)]
         return bursts, pending[:1] not in (b"", b"0")
+
+    def ask_last(self) -> bytes:
+        """Ask the stream's leader for the last message, together with what is asked next; the inbox for `last`."""
+        inbox = self.link.open_inbox(early=True)
+        self.link.connection().publish(
+            self._message_get, encode({"last_by_subj": self.subject.decode()}), b"", inbox
+        )
+        return inbox
+
+    def last(self, inbox: bytes) -> tuple[int, bytes, bytes] | None:
+        """(place, headers, body) of the message that `ask_last` asked for; None when there is none. Errors as `at_leader`."""
+        return message_from(read_answer(next(self.link.answers(inbox, API_SECONDS))), 1)
 
     def at_leader(self, place: int) -> tuple[bytes, bytes] | None:
         """(headers, body) of the message at `place` as the stream's leader has it; None when there is none."""

@@ -335,6 +335,7 @@ class Link:
         self._count = 0
         self._topic = b""
         self._hear: Callable[[bytes], None] | None = None
+        self._early: dict[bytes, Message | None] = {}
 
     @property
     def connected(self) -> bool:
@@ -392,9 +393,12 @@ class Link:
         try:
             while True:
                 message = connection.next(deadline)
-                if message.subject != self._topic or self._hear is None:
+                if message.subject in self._early:
+                    self._early[message.subject] = message
+                elif message.subject != self._topic or self._hear is None:
                     return message
-                self._hear(message.payload)
+                else:
+                    self._hear(message.payload)
         except Silence:
             self.drop()
             raise
@@ -434,11 +438,15 @@ class Link:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+            self._early.clear()
 
-    def open_inbox(self) -> bytes:
-        """A fresh reply subject of this connection."""
+    def open_inbox(self, *, early: bool = False) -> bytes:
+        """A fresh reply subject of this connection; `early`: what comes is kept until `answers` asks for it."""
         self._count += 1
-        return self.connection().inbox + b".%d" % self._count
+        inbox = self.connection().inbox + b".%d" % self._count
+        if early:
+            self._early[inbox] = None
+        return inbox
 
     def answers(self, inbox: bytes, seconds: float = ANSWER_SECONDS) -> Iterator[Message]:
         """The messages sent to `inbox`, each waited for `seconds`; what comes for others is dropped.
@@ -446,6 +454,9 @@ class Link:
         Raises:
             Silence: none came, or the connection broke; the connection is dropped then.
         """
+        came = self._early.pop(inbox, None)
+        if came is not None:
+            yield came
         while True:
             deadline = time.monotonic() + seconds
             message = self.next(deadline)

@@ -45,6 +45,7 @@ class Turns:
         self._queue: dict[bytes, float] = {}
         self._ends = 0.0
         self._mine = False
+        self._taken = False
         self._tries = 0
         self._heard = 0.0
         link.listen(self._subject, self._hear)
@@ -62,7 +63,11 @@ class Turns:
         elif verb == b"next":
             self._heard = now
             self._queue.pop(writer, None)
-            self._mine = self._mine or writer == self._me
+            if writer == self._me:
+                self._mine, self._taken = True, False
+            elif self._mine or self._ends:
+                # One who heard nothing for too long, because our message takes long, took the turn: two in turn both lose.
+                self._taken, self._ends = True, 0.0
 
     def _say(self, verb: bytes, writer: bytes) -> None:
         """Courtesy only: what cannot be said is silence to the others, and no failure of a write."""
@@ -100,7 +105,9 @@ class Turns:
         """This writer's message was acknowledged."""
         now = time.monotonic()
         self._mine = False
-        if self._ends == 0.0 or (now > self._ends and not self._queue):
+        if self._taken:
+            self._taken = False
+        elif self._ends == 0.0 or (now > self._ends and not self._queue):
             self._ends = now + TURN_SECONDS
         elif now > self._ends:
             self.pass_on()

@@ -855,3 +855,27 @@ def test_the_bucket_is_natss_own_object_store(server, url, opened):
     assert message.data == message_of(small)
     assert b"words" not in message.data
     assert small.salt not in message.data
+
+
+@pytest.mark.parametrize("hidden", [1, 3])
+def test_what_only_the_leader_shows_yet_is_read_before_a_write(url, machine, opened, monkeypatch, hidden):
+    """Other servers show the last messages late."""
+    machine(1)
+    one = opened(url)
+    machine(2)
+    two = opened(url)
+    add(one, draft())
+    for _ in range(4):
+        add(one, draft())
+    page = two.store.stream.page
+
+    def late(inbox, limit):
+        (burst,), _ = page(inbox, limit)
+        del burst.spans[-hidden:]
+        return [burst], False
+
+    monkeypatch.setattr(two.store.stream, "page", late)
+    with two.store._mutex:
+        assert two.store._catch_up(two.store._usable()) == 5 - hidden
+        assert two.store._catch_up(two.store._usable(), newest=True) == hidden
+    assert [event.hash for event in whole(two.store)] == [event.hash for event in whole(one.store)]
