@@ -117,14 +117,22 @@ def _remember_servers(store: FleetStore) -> None:
         write_whole(os.path.join(store.folder, "servers"), text.encode())
 
 
-def open_fleet(url: str, *, now: Callable[[], int] = clock.now_us) -> Ledger:
+def open_fleet(
+    url: str,
+    *,
+    now: Callable[[], int] = clock.now_us,
+    kept: Callable[[FleetStore, int], None] | None = None,
+) -> Ledger:
     """The ledger at `url`, its replica caught up; with a replica but no cluster, the replica and a warning on stderr.
+
+    `kept`: see `FleetStore.kept`; what a new machine reads can be folded while more of it comes.
 
     Raises:
         Usage: not such a name, or no ledger there. Unavailable: no cluster, and nothing of it on this machine.
         Refused: the login is not accepted. Tampered: see `FleetStore.follow`, where there is no replica to read.
     """
     store = _open_store(url, now)
+    store.kept = kept
     try:
         store.follow()
         _remember_servers(store)

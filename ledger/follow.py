@@ -7,7 +7,10 @@ Messages are taken by the chunk: one that is surely as it must be is done at C s
 from __future__ import annotations
 
 import sys
+from array import array
 from threading import Thread
+
+import apsw
 
 from ledger.errors import Tampered, Unavailable
 from ledger.event import Event, Head, head_of
@@ -17,8 +20,7 @@ from ledger.nats_client import Burst
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import apsw
-
+    from ledger.jetstream import Deliveries, Stream
     from ledger.replica import FleetStore
 
     Kept = list[tuple[bytes, list[int]]]
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 PAGE = 4000
 CHUNK = 128
+WORTH_DELIVERING = 2 * PAGE  # messages: below that a consumer takes longer to make than it saves
 NEWEST = 32  # messages that the leader is asked for one by one
 QUEUE = 4  # pages that may wait for the disk
 MANY = 1000  # events: below that the fast judge takes longer to import than it saves
@@ -36,9 +39,9 @@ MANY = 1000  # events: below that the fast judge takes longer to import than it 
 _LENGTH = (1 << 17) - 1
 _LINE_FEED = 10
 _KEEP = (
-    "INSERT INTO events SELECT ?3 + key, substr(?1, 1 + (value >> 34), value >> 17 & 131071), "
+    "INSERT INTO events SELECT ?3 + rowid - 1, substr(?1, 1 + (value >> 34), value >> 17 & 131071), "
     "substr(?1, 2 + (value >> 34) + (value >> 17 & 131071), value & 131071), NULL, NULL, "
-    "unhex(substr(?1, 3 + (value >> 34) + (value >> 17 & 131071) + (value & 131071), 64)) FROM json_each(?2)"
+    "unhex(substr(?1, 3 + (value >> 34) + (value >> 17 & 131071) + (value & 131071), 64)) FROM carray(?2)"
 )
 
 
@@ -93,20 +96,23 @@ class Walk:
             Unavailable, Refused: as `Stream`.
         """
         stream = self._store.stream
+        source: Stream | Deliveries = stream
         place = self._start
         begun: list[Burst] = []  # a batch whose rest has not come: it is kept whole or not at all
         last = stream.ask_last() if newest else b""
-        page, more = stream.page(stream.ask_from(place, PAGE), PAGE)
+        page, left = stream.page(stream.ask_from(place, PAGE), PAGE)
         while True:
             count = sum(len(burst.spans) for burst in page)
             place += count
-            more = more and count > 0
+            more = left > 0 and count > 0
+            if left >= WORTH_DELIVERING and source is stream:
+                source = stream.deliver_from(place) or stream
             if newest and not more:
                 page += self._newest(place, last or stream.ask_last())
             last = b""  # of before the next page
             page = begun + page
             begun = _cut(page) if more else []
-            inbox = stream.ask_from(place, PAGE) if more else b""
+            inbox = source.ask_from(place, PAGE) if more else b""
             self._fast = self._fast or count >= MANY
             for burst in page:
                 self._take_all(burst)
@@ -114,14 +120,14 @@ class Walk:
                 self._keep_bare(many=more)
                 if not more:
                     break
-                page, more = stream.page(inbox, PAGE)
+                page, left = source.page(inbox, PAGE)
             else:
                 # What was asked for ahead first: contents would wait behind it.
-                ahead = stream.page(inbox, PAGE) if more else ([], False)
+                ahead = source.page(inbox, PAGE) if more else ([], 0)
                 self._keep_with_contents()
                 if not more:
                     break
-                page, more = ahead
+                page, left = ahead
         if self.seq < self._head:
             raise Behind(self.place, self.seq)
 
@@ -150,8 +156,8 @@ class Walk:
             done = self._take_chunk(burst, number) if self._fast else 0
             if not done:
                 done = min(CHUNK, end - number)
-                for span in burst.spans[number : number + done]:
-                    self._take(burst.buffer, span)
+                for one in range(number, number + done):
+                    self._take(burst, one)
             number += done
 
     def _take_chunk(self, burst: Burst, number: int) -> int:
@@ -191,10 +197,11 @@ class Walk:
         else:
             self._kept.append((buffer, where))
 
-    def _take(self, buffer: bytes, span: tuple[int, int, int]) -> None:
+    def _take(self, burst: Burst, number: int) -> None:
         """Take one message, whatever it is."""
-        start, middle, end = span
-        place = place_in(buffer[start:middle])
+        buffer = burst.buffer
+        start, middle, end = burst.spans[number]
+        place = burst.place + number if burst.place else place_in(buffer[start:middle])
         if not place:
             raise Unavailable(
                 f"{self._store.url}: an answer that is not JetStream's: {buffer[start : start + 80]!r}"
@@ -326,6 +333,8 @@ class Walk:
         if tip is not None:
             anchor.tip, anchor.tip_seq, anchor.tip_voids = tip
         anchor.save()
+        if self._store.kept is not None:
+            self._store.kept(self._store, valid[1])
 
 
 class Lines:
@@ -344,17 +353,18 @@ class Lines:
         self.hashes = hashes = []
         self.where = where = []
         buffer = burst.buffer
+        if burst.place and burst.place + number != place:
+            return
         find, rfind, startswith = buffer.find, buffer.rfind, buffer.startswith
         count = min(CHUNK, limit) if limit > 0 else CHUNK
         for start, middle, end in burst.spans[number : number + count]:
-            # A publisher's headers may say the same: the server's own are the last.
-            stored = rfind(b"\r\nNats-Sequence: ", start, middle)
             data, hash = find(b"\n", middle, end) + 1, end - 64
-            if not (
-                startswith(b"\r\nNats-Sequence: %d\r\nNats-Time-Stamp: " % place, stored)
-                and middle < data < hash
-                and buffer[hash - 1] == _LINE_FEED
-                and end - middle <= _LENGTH
+            if not (middle < data < hash and buffer[hash - 1] == _LINE_FEED and end - middle <= _LENGTH):
+                break
+            # A publisher's headers may say the same: the server's own are the last.
+            if not burst.place and not startswith(
+                b"\r\nNats-Sequence: %d\r\nNats-Time-Stamp: " % place,
+                rfind(b"\r\nNats-Sequence: ", start, middle),
             ):
                 break
             envelopes.append(buffer[middle : data - 1])
@@ -389,8 +399,9 @@ def _cut(page: list[Burst]) -> list[Burst]:
         for number in range(len(burst.spans) - 1, -1, -1):
             start, middle, _ = burst.spans[number]
             if not goes_on(burst.buffer[start:middle]):
-                begun = [Burst(burst.buffer, burst.spans[number + 1 :]), *page[last + 1 :]]
-                page[last:] = [Burst(burst.buffer, burst.spans[: number + 1])]
+                place = burst.place and burst.place + number + 1
+                begun = [Burst(burst.buffer, burst.spans[number + 1 :], place), *page[last + 1 :]]
+                page[last:] = [Burst(burst.buffer, burst.spans[: number + 1], burst.place)]
                 return begun
     begun, page[:] = page[:], []
     return begun
@@ -421,7 +432,14 @@ class Keeping(Thread):
             places += [at + start for at in where]
             size += len(buffer)
         received = b"".join([buffer for buffer, _ in self._kept])
-        self._connection.execute(_KEEP, (received, str(places), self._first))
+        values = (received, apsw.carray(array("q", places)), self._first)
+        # The trigger events_in_order would have SQLite reckon each row's columns again. These follow one another by the
+        # statement, and the last event because its number was read, under the lock, before the first of them came.
+        self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+        try:
+            self._connection.execute(_KEEP, values)
+        finally:
+            self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)
 
     def run(self) -> None:
         """Insert; what goes wrong is kept in `error`."""

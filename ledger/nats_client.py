@@ -16,10 +16,13 @@ from ledger.errors import GatebookError, Refused, Unavailable, Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import re
     import ssl
     from collections.abc import Callable, Iterator
 
     from ledger.nats_login import Login
+
+    Matcher = Callable[[bytes, int], re.Match[bytes] | None]
 
 CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 5.0
@@ -59,13 +62,17 @@ class Message:
 
 
 class Burst:
-    """Messages to one inbox that came together: their bytes, and where the headers, the payload and the end of each are."""
+    """Messages that came together: their bytes, and where the headers, the payload and the end of each are.
 
-    __slots__ = ("buffer", "spans")
+    `place`: of the first in the stream, where they are stored one after the other; 0: each one's headers say it.
+    """
 
-    def __init__(self, buffer: bytes, spans: list[tuple[int, int, int]]) -> None:
+    __slots__ = ("buffer", "place", "spans")
+
+    def __init__(self, buffer: bytes, spans: list[tuple[int, int, int]], place: int = 0) -> None:
         self.buffer = buffer
         self.spans = spans
+        self.place = place
 
 
 def parse_location(url: str) -> tuple[list[tuple[str, int]], str]:
@@ -241,14 +248,19 @@ class Connection:
                 continue
             line = self._buffer[self._at : end]
             self._at = end + 2
-            if line == b"PING":
-                self._out.append(b"PONG\r\n")
-            elif line.startswith(b"-ERR") and b'.turn"' in line:
-                continue  # a writer that may not take part in the queue writes without it
-            elif line.startswith(b"-ERR"):
-                raise self._error(line[4:].strip(b" '").decode("utf-8", "replace"))
-            elif line != b"+OK" and not (line.startswith(b"INFO ") and hasattr(self, "info")):
+            if not self._is_aside(line):
                 return line
+
+    def _is_aside(self, line: bytes) -> bool:
+        """Whether a control line is a PING, INFO update or +OK; errors of the server are raised."""
+        if line == b"PING":
+            self._out.append(b"PONG\r\n")
+            return True
+        if line.startswith(b"-ERR"):
+            if b'.turn"' in line:
+                return True  # a writer that may not take part in the queue writes without it
+            raise self._error(line[4:].strip(b" '").decode("utf-8", "replace"))
+        return line == b"+OK" or (line.startswith(b"INFO ") and hasattr(self, "info"))
 
     def _error(self, text: str) -> GatebookError:
         low = text.lower()
@@ -318,6 +330,44 @@ class Connection:
             at = end + 2
         self._at = at
         return Burst(buffer, spans) if spans else None
+
+    def delivered(self, control: Matcher, place: int, deadline: float) -> tuple[Burst, int] | None:
+        """The next messages that are here whole, at least one, stored from `place` on, and how many follow them.
+
+        `control` finds (place, how many follow, size of the headers, size) in a control line. None: the next message is
+        another one.
+
+        Raises:
+            Silence: none came by `deadline`, or the connection broke.
+        """
+        self._deadline = deadline
+        spans: list[tuple[int, int, int]] = []
+        left, expected = 0, place
+        while True:
+            buffer, at = self._buffer, self._at
+            size = len(buffer)
+            while (found := control(buffer, at)) is not None:
+                stored, pending, head, total = map(int, found.groups())
+                begin = found.end()
+                end = begin + total
+                if stored != expected or head > total or end > size - 2:
+                    break
+                spans.append((begin, begin + head, end))
+                left, expected, at = pending, stored + 1, end + 2
+            self._at = at
+            if spans:
+                return Burst(buffer, spans, place), left
+            line = buffer.find(b"\r\n", at)
+            if line >= 0 and (found is None or stored != expected):
+                if buffer.startswith((b"MSG ", b"HMSG "), at):
+                    return None
+                self._at = line + 2
+                if not self._is_aside(buffer[at:line]):
+                    raise Silence(f"nats {self.server}: unexpected {buffer[at:line][:40]!r}")
+            elif size - at > MAX_MESSAGE:
+                raise Silence(f"nats {self.server}: a message that is too large")
+            else:
+                self._fill()
 
     def close(self) -> None:
         """Close the socket."""
@@ -393,15 +443,21 @@ class Link:
         try:
             while True:
                 message = connection.next(deadline)
-                if message.subject in self._early:
-                    self._early[message.subject] = message
-                elif message.subject != self._topic or self._hear is None:
+                if not self._is_aside(message):
                     return message
-                else:
-                    self._hear(message.payload)
         except Silence:
             self.drop()
             raise
+
+    def _is_aside(self, message: Message) -> bool:
+        """Whether a message is none that is waited for now: it is heard, or kept."""
+        if message.subject in self._early:
+            self._early[message.subject] = message
+        elif message.subject == self._topic and self._hear is not None:
+            self._hear(message.payload)
+        else:
+            return False
+        return True
 
     def burst(self, inbox: bytes, seconds: float = ANSWER_SECONDS) -> Burst:
         """The next messages to `inbox`, at least one, as many as are here; errors as `next`."""
@@ -414,6 +470,24 @@ class Link:
             if message.subject == inbox:
                 head, whole = len(message.headers), message.headers + message.payload
                 return Burst(whole, [(0, head, len(whole))])
+
+    def delivered(
+        self, control: Matcher, place: int, others: tuple[bytes, ...], seconds: float = ANSWER_SECONDS
+    ) -> tuple[Burst, int] | None:
+        """As `Connection.delivered`; None when another one came to one of `others`."""
+        deadline = time.monotonic() + seconds
+        connection = self.connection()
+        try:
+            while True:
+                found = connection.delivered(control, place, deadline)
+                if found is not None:
+                    return found
+                message = connection.next(deadline)
+                if not self._is_aside(message) and message.subject in others:
+                    return None
+        except Silence:
+            self.drop()
+            raise
 
     def hear(self, deadline: float) -> None:
         """Wait for one message to the subject of `listen`; late answers are dropped.

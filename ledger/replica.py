@@ -69,6 +69,8 @@ class FleetStore(SQLiteStore):
         """The head as this handle wrote it last; good as long as the anchor's tip is at it."""
         self.versions_kept: dict[str, int] = {}
         """Versions of streams, good as long as `head_kept` is."""
+        self.kept: Callable[[FleetStore, int], None] | None = None
+        """Called while this follows: the replica has the stream's events up to that number, the next are on their way."""
         self.came = 0
         """How many events came by following since this was opened."""
         self._read_at = -TRUST_SECONDS

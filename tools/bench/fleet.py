@@ -212,27 +212,59 @@ def fill(url, events):
     ledger.close()
 
 
-def catch_up_row(server_url, root, *, quick):
-    """A new replica: every message checked and kept; then every event admitted and folded, in their order."""
-    from projections.replay import Replay
+FOLDER = """
+import sys
+sys.path[:0] = sys.argv[2:]
+from ledger.sqlite import SQLiteStore
+from projections.replay import Replay
+folding = Replay(SQLiteStore(sys.argv[1]))
+for line in sys.stdin:
+    folding.run(int(line))
+print(folding.admitted)
+"""
 
+
+class Folder:
+    """Another process of a new machine, which admits and folds what the first one has kept while that reads on."""
+
+    def __init__(self):
+        self._process = None
+
+    def kept(self, store, seq):
+        """The replica has the events up to `seq`."""
+        if self._process is None:
+            command = [sys.executable, "-c", FOLDER, store.path, *sys.path[:3]]
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+        self._process.stdin.write(f"{seq}\n")
+        self._process.stdin.flush()
+
+    def admitted(self):
+        """How many events were admitted, once it is done."""
+        return int(self._process.communicate()[0])
+
+
+def catch_up_row(server_url, root, *, quick):
+    """A new replica: every message checked and kept, and every event admitted and folded, in their order."""
     events = 10_000 if quick else 200_000
     fill(server_url, events)
     os.environ["XDG_STATE_HOME"] = os.path.join(root, "replica")
+    folder = Folder()
     began = time.perf_counter()
-    ledger = open_fleet(server_url)
+    ledger = open_fleet(server_url, kept=folder.kept)
     kept = time.perf_counter() - began
-    folding = Replay(ledger.store)
-    folding.run(ledger.store.head().seq)
+    admitted = folder.admitted()
     both = time.perf_counter() - began
     count = ledger.store.head().seq
-    assert folding.admitted == count
+    assert admitted == count
+    ledger.store.kept = None
     began = time.perf_counter()
     ledger.store.follow(whole=True)
     compared = time.perf_counter() - began
     ledger.close()
     return row("replica catch-up from JetStream, verified and folded", count / both, "events/s", 50_000,
-               f"{count:,} events; verified and kept {count / kept:,.0f}/s; compared again {count / compared:,.0f}/s",
+               f"{count:,} events; verified and kept by {kept / both:.0%} of the time; compared again {count / compared:,.0f}/s",
                at_most=False)  # fmt: skip
 
 
