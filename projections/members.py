@@ -59,8 +59,8 @@ def clock_of(members: Members) -> int:
     global _second  # noqa: PLW0603 - a one-entry cache
     text = members.recorded_at
     known, us = _second
-    rest = text[20:]
-    if text[:20] != known or len(rest) != 7 or rest[6] != "Z" or not (rest.isascii() and rest[:6].isdigit()):
+    micro = text[20:26]
+    if text[:20] != known or text[26:] != "Z" or not (micro.isascii() and micro.isdigit()):
         try:
             us = parse_us(text)
         except (ValueError, TypeError):
@@ -69,4 +69,4 @@ def clock_of(members: Members) -> int:
             ) from None
         us -= us % 1_000_000
         _second = (text[:20], us)
-    return us + int(rest[:6]) - members.clock_behind
+    return us + int(micro) - members.clock_behind

@@ -22,12 +22,16 @@ import os
 import sqlite3
 import sys
 import time
+from itertools import chain, islice
 
+import apsw
 import sqlite_utils
 from sqlite_utils.db import Database
 
 from ledger.errors import Tampered, Unavailable
 from ledger.event import Event
+from ledger.sqlite import RANGE_SQL, explain
+from ledger.sqlite import connect as connect_log
 from projections.engine import aggregate_of, load
 from projections.members import clock_of, members_of
 from projections.registry import AGGREGATES, TYPES, aggregate, kind_of
@@ -43,7 +47,13 @@ if TYPE_CHECKING:
 
 VERSION = "views/1"
 FILE = "views.db"
-BATCH = 2000
+READ = 100  # events at a time: few enough that they and their rows stay in the processor's cache
+GROUP = 50  # rows that one statement inserts
+WAITING = 10_000  # streams' rows that wait in memory
+TEXTS = 16_000  # events whose words are indexed by one statement
+LARGE = 20_000  # events: views of fewer keep SQLite's own pages, of which many would be nearly empty
+LARGE_PAGE = 16_384  # bytes: fewer pages to split, write and read again
+FEW = 2_000  # events that are caught up without a connection and a thread of their own
 EVENT_COLUMNS: dict[str, Any] = {
     "seq": int,
     "stream": str,
@@ -64,8 +74,15 @@ EVENT_COLUMNS: dict[str, Any] = {
     "redacted": int,
     "hash": str,
 }
-_INSERT = f"INSERT INTO events VALUES ({', '.join('?' * len(EVENT_COLUMNS))})"  # noqa: S608 - only question marks
-_INDEXED = ("stream", "type", "actor", "correlation", "causation", "recorded_at")
+# What is given in place of None, and becomes NULL only in the statement: for each None `sqlite3` looks for an adapter,
+# which costs as much as all other cells of a row. Each is of a type that its column's values never have.
+_ABSENT: dict[str, int | str] = {"correlation": 0, "causation": "", "idempotency_key": 0, "content": 0}
+_PLACES = ", ".join(f"nullif(?, {_ABSENT[name]!r})" if name in _ABSENT else "?" for name in EVENT_COLUMNS)
+_INSERT_ONE = f"INSERT INTO events VALUES ({_PLACES})"  # noqa: S608 - only places for values
+_INSERT_GROUP = _INSERT_ONE + f", ({_PLACES})" * (GROUP - 1)
+_INSERT_TEXT = "INSERT INTO events_fts(rowid, data, content) SELECT seq, data, content FROM events WHERE seq BETWEEN ? AND ?"
+_INDEXED = ("stream", "type", "actor", "recorded_at")
+_INDEXED_WHERE_GIVEN = ("correlation", "causation")
 
 
 def _modules() -> Iterator[Any]:
@@ -103,27 +120,44 @@ def _index(database: Database) -> None:
     events: Any = database["events"]
     for column in _INDEXED:
         events.create_index([column])
+    for column in _INDEXED_WHERE_GIVEN:
+        database.execute(f"CREATE INDEX idx_events_{column} ON events ({column}) WHERE {column} IS NOT NULL")
     for module in _modules():
         for table in getattr(module, "VIEWS", {}):
             made: Any = database[table]
             made.create_index(["stream"])
 
 
-def _text(content: bytes | None) -> str | None:
-    return None if content is None else content.decode("utf-8", "replace")
-
-
 def _row(row: Row, store: SQLiteStore) -> tuple[object, ...]:
+    """The cells of `events`, with `_ABSENT` for None."""
     seq, envelope, data, salt, content, hash_ = row
     members = members_of(seq, envelope)
     stream, digest = members.stream, members.content_digest
+    correlation, causation, key = members.correlation, members.causation, members.idempotency_key
     if content is None and salt is not None and digest is not None:
         content = store.artifact(Event(*row))
     return (
         seq, stream, kind_of(stream), members.version, members.type, members.v, members.recorded_at, clock_of(members),
-        members.clock_behind, members.actor, members.via, members.correlation, members.causation, members.idempotency_key,
-        data.decode(), _text(content), int(digest is not None and salt is None), hash_.hex(),
+        members.clock_behind, members.actor, members.via, 0 if correlation is None else correlation,
+        "" if causation is None else causation, 0 if key is None else key, data.decode(),
+        0 if content is None else content.decode("utf-8", "replace"), 1 if digest is not None and salt is None else 0, hash_.hex(),
     )  # fmt: skip
+
+
+def _pages(store: SQLiteStore, start: int, last: int) -> Iterator[list[Row]]:
+    """The events from `start` to `last`, a few at a time."""
+    if last - start < FEW:
+        yield from store.rows(start, last + 1, READ)
+        return
+    connection = connect_log(store.path, walking=True)
+    try:
+        rows = connection.execute(RANGE_SQL, (start, last))
+        while page := list(islice(rows, READ)):
+            yield page
+    except apsw.Error as error:
+        raise explain(error, store.path) from None
+    finally:
+        connection.close()
 
 
 class Catchup:
@@ -137,45 +171,65 @@ class Catchup:
         self._progress = progress
         self._touched: set[str] = set()
 
-    def run(self, start: int, index: Callable[[], None] | None = None) -> int:
-        """Add the events from `start` on; returns how many. `index` is run once they are in, before their streams' rows are."""
-        with Beside() as beside:
-            done, last = self._events(start, beside)
-            if index is not None:
-                beside.start(index)
-            if last is not None:
-                self._states(beside, fresh=start == 1)
+    def run(self, start: int) -> int:
+        """Add the events from `start` on to views that stand; returns how many."""
+        done, last = self._events(start)
         if last is not None:
-            self._database.execute(
-                "INSERT OR REPLACE INTO position VALUES (1, ?, ?, ?)", [last[0], last[5].hex(), folds()]
-            )
+            self._words(start, last[0])
+            with Beside() as beside:
+                self._states(beside, fresh=False)
+            self._stand(last)
         return done
 
-    def _events(self, start: int, beside: Beside) -> tuple[int, Row | None]:
-        store = self._ledger.store
+    def fill(self) -> int:
+        """Add all events to views that were just created, and index them; returns how many."""
+        done, last = self._events(1)
+        with Beside() as beside:
+            beside.start(lambda: self._all_words_and_indexes(0 if last is None else last[0]))
+            self._states(beside, fresh=True)
+        if last is not None:
+            self._stand(last)
+        return done
+
+    def _stand(self, last: Row) -> None:
+        self._database.execute(
+            "INSERT OR REPLACE INTO position VALUES (1, ?, ?, ?)", [last[0], last[5].hex(), folds()]
+        )
+
+    def _events(self, start: int) -> tuple[int, Row | None]:
+        """Insert the events from `start` to the head: how many, and the last one."""
+        store, execute = self._ledger.store, self._database.conn.execute
         head = store.head().seq
         done, last = 0, None
-        for page in store.rows(start, head + 1, BATCH):
-            batch = [_row(row, store) for row in page]
-            self._touched.update([str(row[1]) for row in batch if row[4] in TYPES])
-            beside.wait()
-            self._database.conn.executemany(_INSERT, batch)
-            if len(batch) < BATCH:
-                self._full_text(batch)
-            else:
-                beside.start(lambda batch=batch: self._full_text(batch))  # type: ignore[misc]
+        for page in _pages(store, start, head):
+            rows = [_row(row, store) for row in page]
+            self._touched.update([str(row[1]) for row in rows if row[4] in TYPES])
+            whole = len(rows) - len(rows) % GROUP
+            for at in range(0, whole, GROUP):
+                execute(_INSERT_GROUP, tuple(chain.from_iterable(rows[at : at + GROUP])))
+            for row in rows[whole:]:
+                execute(_INSERT_ONE, row)
             last = page[-1]
-            done += len(batch)
-            if self._progress is not None and len(batch) == BATCH:
+            done += len(page)
+            if self._progress is not None:
                 self._progress(start - 1 + done, head)
-        beside.wait()
         return done, last
 
-    def _full_text(self, batch: list[tuple[object, ...]]) -> None:
-        self._database.conn.execute(
-            "INSERT INTO events_fts(rowid, data, content) SELECT seq, data, content FROM events WHERE seq BETWEEN ? AND ?",
-            (batch[0][0], batch[-1][0]),
-        )
+    def _words(self, first: int, last: int) -> None:
+        for begin in range(first, last + 1, TEXTS):
+            self._database.conn.execute(_INSERT_TEXT, (begin, min(begin + TEXTS - 1, last)))
+
+    def _all_words_and_indexes(self, last: int) -> None:
+        """Over all rows at once: words' segments are merged once, at the end, instead of level by level."""
+        execute = self._database.conn.execute
+        set_option = "INSERT INTO events_fts(events_fts, rank) VALUES (?, ?)"
+        execute(set_option, ("automerge", 0))
+        execute(set_option, ("crisismerge", 64))
+        self._words(1, last)
+        execute("INSERT INTO events_fts(events_fts) VALUES ('optimize')")
+        execute(set_option, ("automerge", 4))  # SQLite's own values, for whoever catches up
+        execute(set_option, ("crisismerge", 16))
+        _index(self._database)
 
     def _states(self, beside: Beside, *, fresh: bool) -> None:
         """Fold every stream that was touched, and put its rows in place of the ones that stood."""
@@ -190,7 +244,7 @@ class Catchup:
 
 
 class Beside:
-    """One statement at a time in another thread: SQLite works on it while this thread reads the next events."""
+    """Statements in another thread: SQLite works on them while this thread folds streams."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
@@ -205,16 +259,16 @@ class Beside:
             if failed is None:
                 self.wait()
 
-    def start(self, statement: Callable[[], None]) -> None:
-        """Run `statement`; until `wait` has returned nobody else may use its connection."""
+    def start(self, statements: Callable[[], None]) -> None:
+        """Run `statements`; until `wait` has returned nobody else may use their connection."""
         if self._pool is None:
             from concurrent.futures import ThreadPoolExecutor
 
             self._pool = ThreadPoolExecutor(1)
-        self._running = self._pool.submit(statement)
+        self._running = self._pool.submit(statements)
 
     def wait(self) -> None:
-        """Until the statement is done; raises what it raised."""
+        """Until they are done; raises what they raised."""
         running, self._running = self._running, None
         if running is not None:
             running.result()
@@ -245,8 +299,9 @@ class Rows:
             waiting = self._waiting.setdefault(table, [])
             for row in found.get(table, ()):
                 waiting.append([stream, *map(row.get, columns)])
+                self._count += 1
         self._count += 1
-        if self._count == BATCH:
+        if self._count >= WAITING:
             self.flush()
 
     def flush(self) -> None:
@@ -308,12 +363,14 @@ def build(ledger: Ledger, path: str, progress: Callable[[int, int], None] | None
     os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
         database = connect(temporary)
+        if ledger.store.head().seq > LARGE:
+            database.execute(f"PRAGMA page_size={LARGE_PAGE}")
         database.execute(
             "PRAGMA synchronous=OFF"
         )  # a half-made file is thrown away, so nothing need be flushed
         database.execute("BEGIN")
         _create(database)
-        done = Catchup(ledger, database, progress).run(1, lambda: _index(database))
+        done = Catchup(ledger, database, progress).fill()
         database.execute("COMMIT")
         database.close()
         os.rename(temporary, path)
