@@ -35,7 +35,7 @@ class Claiming:
         self.run = run
         self.documents = documents
         self.outcome = ""
-        self.nonce = new_nonce(run.ledger.id)
+        self.nonce = ""
         self.made = False
 
     def decide(self, world: World) -> list[Proposal]:
@@ -43,6 +43,7 @@ class Claiming:
         from projections.engine import Proposal
 
         require_unchanged(self.run.folder, self.documents)
+        self._begin()
         stream = self.run.stream(world.reader)
         state: State = world.state(stream)
         found = standing(self.run, world, state)
@@ -83,6 +84,21 @@ class Claiming:
                 causation=None if state.approval is None else state.approval.seq,
             )
         ]
+
+    def _begin(self) -> None:
+        """Each attempt has a nonce of its own, and takes back the file of the attempt before.
+
+        A fleet's ledger decides again after a lost race: the file would stand there as somebody's.
+        """
+        if self.made:
+            self._remove_file()
+        self.nonce = new_nonce(self.run.ledger.id)
+
+    def _remove_file(self) -> None:
+        marker = markers.read_marker(self.run.folder.path)
+        if marker is not None and marker.claim_nonce == self.nonce:
+            remove_file(self.run.folder.path, markers.MARKER)
+        self.made = False
 
     def _refuse_other(self, found: Standing) -> None:
         marker, claim, path = found.marker, found.claim, self.run.folder.path
@@ -165,11 +181,8 @@ class Claiming:
         if not self.made:
             return
         claim = self.run.state(self.run.look()).claim
-        if claim is not None and claim.nonce == self.nonce:
-            return
-        marker = markers.read_marker(self.run.folder.path)
-        if marker is not None and marker.claim_nonce == self.nonce:
-            remove_file(self.run.folder.path, markers.MARKER)
+        if claim is None or claim.nonce != self.nonce:
+            self._remove_file()
 
 
 def claim(run: Run) -> dict[str, Any]:
