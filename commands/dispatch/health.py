@@ -25,11 +25,16 @@ if TYPE_CHECKING:
     from projections.engine import Proposal, World
 
 
-def default_state() -> str:
-    """`$XDG_STATE_HOME/gatebook/provider-health.json`: health belongs to the user, not to a project."""
+def _default_file(context: Context) -> str:
+    """`$XDG_STATE_HOME/gatebook/provider-health.json`: health belongs to the user, not to a project.
+
+    That is the view of the user's own circuits. Those of a ledger named with `--ledger` have a file beside it, or
+    beside this machine's replica of it: else each would be taken for a foreign edit of the other.
+    """
     from ledger.home import state_dir
 
-    return os.path.join(state_dir(), "provider-health.json")
+    folder = state_dir() if context.ledger_given is None else context.ledger().folder
+    return os.path.join(folder, "provider-health.json")
 
 
 def _read(path: str) -> bytes:
@@ -67,7 +72,7 @@ class HealthFile:
     def __init__(self, path: str | None, context: Context) -> None:
         if path == "":
             raise Usage("--state must not be empty")
-        self.path = os.path.realpath(path or default_state())
+        self.path = os.path.realpath(path or _default_file(context))
         self._context = context
         self._named = context.ledger_given is not None
         self.folder = f"{self.path}.gatebook"
