@@ -12,8 +12,6 @@ from ledger.proofs import note as notes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
     from commands.context import Context
     from ledger.access import Ledger
     from projections.engine import Proposal, World
@@ -25,19 +23,6 @@ def _memory_path(ledger_id: str, restored: int) -> str:
     from ledger.home import state_dir
 
     return os.path.join(state_dir(), "checkpoints", f"{ledger_id}-{restored}" if restored else ledger_id)
-
-
-def _signing_key(ledger: Ledger, state: State) -> Ed25519PrivateKey:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    from ledger.home import read_key
-
-    private = Ed25519PrivateKey.from_private_bytes(read_key(ledger.id, "checkpoint"))
-    if private.public_key().public_bytes_raw().hex() != state.checkpoint_key:
-        raise Refused(
-            "this machine's checkpoint key is not the ledger's current one: sign where the current key is"
-        )
-    return private
 
 
 def _last_signed(ledger: Ledger, state: State) -> notes.Checkpoint | None:
@@ -91,12 +76,13 @@ def make_checkpoint(ledger: Ledger, context: Context) -> str:
     Raises:
         Refused: no key here, or a read-only archive. Tampered: the events do not continue what was signed before.
     """
+    from commands.authority.keys import current_key
     from ledger.proofs.logtree import LogTree
     from projections.engine import Proposal, state_of, submit
     from projections.ledger_stream import Checkpointed
 
     state, _ = state_of(ledger, "ledger")
-    private = _signing_key(ledger, state)
+    private = current_key(ledger, "checkpoint")
     last = _last_signed(ledger, state)
     size = ledger.store.head().seq
     if last is not None and size == last.size + 1 and _is_checkpoint(ledger, size):

@@ -282,7 +282,10 @@ def read_key(ledger_id: str, name: str) -> bytes:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
-        raise Refused(f"{path}: this machine does not have the ledger's {name} key") from None
+        raise Refused(
+            f"{path}: this machine does not have the ledger's {name} key: use the machine that has it (it ran "
+            "`gatebook init`, or `authority rotate` since), or copy that key from there"
+        ) from None
     try:
         if os.fstat(handle).st_mode & 0o077:
             raise Refused(f"{path}: others can read this private key: chmod 600 it and rotate it")

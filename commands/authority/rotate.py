@@ -17,7 +17,8 @@ def run(args: Args, context: Context) -> int:
     """Make a new key pair, record `key.changed`, and only then put the private half into its place."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from ledger.home import keys_dir, read_key, write_key
+    from commands.authority.keys import current_key
+    from ledger.home import keys_dir, write_key
     from projections.authority import key_message
     from projections.engine import Proposal, submit
     from projections.ledger_stream import KeyChanged
@@ -25,7 +26,7 @@ def run(args: Args, context: Context) -> int:
     if args.name not in ("checkpoint", "receipt"):
         raise Usage(f"there is no {args.name!r} key: checkpoint or receipt")
     ledger = context.ledger()
-    old = Ed25519PrivateKey.from_private_bytes(read_key(ledger.id, args.name))
+    old = current_key(ledger, args.name)
     new = Ed25519PrivateKey.generate()
     public = new.public_key().public_bytes_raw().hex()
     signature = old.sign(key_message(args.name, public)).hex()

@@ -50,13 +50,9 @@ def signed_bytes(fields: dict[str, Any]) -> bytes:
 
 def sign_receipt(ledger: Ledger, fields: dict[str, Any]) -> str:
     """The Ed25519 signature (hex) by the ledger's receipt key; `Refused` where this machine does not have it."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from commands.authority.keys import current_key
 
-    from ledger.home import read_key
-
-    return (
-        Ed25519PrivateKey.from_private_bytes(read_key(ledger.id, "receipt")).sign(signed_bytes(fields)).hex()
-    )
+    return current_key(ledger, "receipt").sign(signed_bytes(fields)).hex()
 
 
 def signature_holds(keys: list[str], fields: dict[str, Any]) -> bool:
