@@ -87,10 +87,17 @@ class Context:
         return logger(self.log_format, self.log_level)
 
     def close(self) -> None:
-        """Close the ledger if one was opened."""
+        """Close the ledger if one was opened, after what its reader must be told."""
         if self._ledger is not None:
+            self._warn(self._ledger.notice)
             self._ledger.close()
             self._ledger = None
+
+    def _warn(self, notice: str) -> None:
+        if notice and self.log_format == "json":
+            self.log().warning(notice)
+        elif notice:
+            sys.stderr.write(f"gatebook: warning: {notice}\n")
 
 
 def _unencodable(value: object) -> object:

@@ -149,16 +149,17 @@ def _memory(ledger: Ledger) -> Iterator[Finding]:
 
 
 def _keys(ledger: Ledger) -> Iterator[Finding]:
-    from ledger.home import keys_dir, read_key
+    from commands.authority.keys import current_key
+    from ledger.home import keys_dir
     from projections.engine import state_of
 
     state, _ = state_of(ledger, "ledger")
     for name in ("checkpoint", "receipt"):
         try:
-            read_key(ledger.id, name)
+            current_key(ledger, name)
             yield Finding("keys", "ok", f"{name} key")
         except GatebookError as error:
-            # Of a fleet's machines one has the keys; of a ledger of files, this one has lost them.
+            # Of a fleet's machines one has the keys; of a ledger of files, this one has lost them or was told others.
             fleet = _is_fleet(ledger) and not os.path.lexists(os.path.join(keys_dir(ledger.id), name))
             mend = (
                 "the machine that ran `gatebook init` signs; to sign here too, copy its keys (docs/scale.md)"
@@ -169,7 +170,7 @@ def _keys(ledger: Ledger) -> Iterator[Finding]:
                 str(error),
                 mend
                 if fleet
-                else "without it this machine cannot sign; restore it from its backup, or rotate it",
+                else "without the current key this machine cannot sign; restore it from its backup, or from where it was rotated",
             )
     if state.policy is None:
         yield Finding(
@@ -327,12 +328,12 @@ def run(args: Args, context: Context) -> int:
             {
                 "ok": not problems,
                 "ledger_id": ledger.id,
-                "path": ledger.folder,
+                "path": ledger.place,
                 "checks": [item.as_json() for item in found],
             }
         )
     else:
-        say(f"ledger {ledger.id} in {ledger.folder}, {ledger.store.head().seq} events")
+        say(f"ledger {ledger.id} in {ledger.place}, {ledger.store.head().seq} events")
         signs = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
         for item in found:
             say(

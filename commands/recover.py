@@ -6,7 +6,7 @@ import os
 
 from commands.context import Context, emit
 from commands.flags import Args, Command, Flag, Word
-from ledger.errors import Refused, Tampered, Usage
+from ledger.errors import Refused, Tampered, Unavailable, Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,26 +22,20 @@ def _verified(ledger: Ledger) -> None:
     if not report.ok:
         wrong = report.first_wrong or {}
         raise Tampered(
-            f"{ledger.folder}: does not verify ({report.verdict}, event {wrong.get('seq')}, {wrong.get('field')}): "
+            f"{ledger.place}: does not verify ({report.verdict}, event {wrong.get('seq')}, {wrong.get('field')}): "
             "only a whole history can go on",
             verdict=report.verdict,
         )
 
 
-def _has_keys(ledger: Ledger, checkpoint: str, receipt: str) -> bool:
+def _has_keys(ledger: Ledger) -> bool:
     """Whether this machine keeps the private halves of the ledger's present keys."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from commands.authority.keys import current_key
 
-    from ledger.home import read_key
-
-    for name, public in (("checkpoint", checkpoint), ("receipt", receipt)):
-        try:
-            seed = read_key(ledger.id, name)
-        except Refused:
-            return False
-        if Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw().hex() != public:
-            return False
-    return True
+    try:
+        return all(current_key(ledger, name) for name in ("checkpoint", "receipt"))
+    except Refused:
+        return False
 
 
 def _new_keys(ledger: Ledger) -> Keys:
@@ -65,7 +59,7 @@ def resume(args: Args, context: Context) -> int:
 
     from ledger.credentials import check_credentials
     from ledger.sqlite import APPLICATION_ID
-    from projections.engine import Proposal, state_of, submit
+    from projections.engine import Proposal, submit
     from projections.ledger_stream import Restored
 
     if not args.as_successor:
@@ -80,12 +74,18 @@ def resume(args: Args, context: Context) -> int:
     memory = ledger.memory()
     head = ledger.store.head()
     behind = memory is not None and (memory[0] > head.seq or _other(ledger, memory))
+    if ledger.store.fault is not None:
+        raise Refused(str(ledger.store.fault))  # the replica is the evidence, and how to go on is in it
     if not ledger.archive and not behind:
+        if ledger.notice:
+            ledger.notice = ""
+            raise Unavailable(
+                f"{ledger.place}: the cluster does not answer, so nothing was resumed; call again"
+            )
         raise Refused(
-            f"{ledger.folder}: ends where this machine saw it end, and takes writes: there is nothing to resume"
+            f"{ledger.place}: ends where this machine saw it end, and takes writes: there is nothing to resume"
         )
-    state, _ = state_of(ledger, "ledger")
-    keys = UNSET if _has_keys(ledger, state.checkpoint_key, state.receipt_key) else _new_keys(ledger)
+    keys = UNSET if _has_keys(ledger) else _new_keys(ledger)
     lost = memory if memory is not None and behind else None
 
     def decide(world: World) -> list[Proposal]:
@@ -113,7 +113,7 @@ def resume(args: Args, context: Context) -> int:
     emit(
         {
             "ledger_id": ledger.id,
-            "path": ledger.folder,
+            "path": ledger.place,
             "seq": event.seq,
             "hash": event.hash.hex(),
             "after": head.seq,
@@ -129,12 +129,16 @@ def _other(ledger: Ledger, memory: tuple[int, bytes]) -> bool:
     return event is None or event.hash != memory[1]
 
 
-def trust(args: Args, _context: Context) -> int:
+def trust(args: Args, context: Context) -> int:
     """Accept a found ledger on this machine, its present head included."""
     from ledger.access import find, place_of_files
     from ledger.access import trust as accept
 
     folder = args.path or find()
+    if folder is None and (context.ledger_given or os.environ.get("GATEBOOK_LEDGER")):
+        raise Usage(
+            "a ledger that is named needs no trust; to accept one found by searching: gatebook trust PATH"
+        )
     if folder is None:
         raise Usage("no ledger here; run `gatebook init`, or name one: gatebook trust PATH")
     ledger = accept(place_of_files(folder))

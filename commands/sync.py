@@ -52,6 +52,7 @@ def run(args: Args, context: Context) -> int:
     """Read the stream to its end; with `--follow` go on, one line whenever something came."""
     ledger = context.ledger()
     store = fleet_store(ledger)
+    ledger.notice = ""  # a cluster that does not answer is what this ends with
     # Opening has caught up; this compares all that the replica has with all that the stream has.
     store.follow(whole=True)
     came = store.came
@@ -74,16 +75,20 @@ class Follower:
         """How many events the last catching up brought."""
 
     def wait(self) -> bool:
-        """Wait a moment, then catch up; whether something came, be it void.
+        """Wait a moment, then `catch_up`."""
+        import time
+
+        time.sleep(RETRY_SECONDS if self._away else FOLLOW_SECONDS)
+        return self.catch_up()
+
+    def catch_up(self) -> bool:
+        """Read the stream to its end; whether something came, be it void.
 
         Raises:
             Tampered: the stream lost or rewrote what this machine had seen.
         """
-        import time
-
         from ledger.fleet import remember_followed
 
-        time.sleep(RETRY_SECONDS if self._away else FOLLOW_SECONDS)
         voids = self._store.voids
         try:
             self.came = self._store.follow()

@@ -43,6 +43,10 @@ class Ledger:
         self.store = store
         self.path = store.path
         self.folder = store.folder
+        self.place: str = getattr(store, "url", store.folder)
+        """Where the ledger is, as its users name it: a fleet's URL, else the directory."""
+        self.notice = ""
+        """What a reader must be told: that the fleet did not answer when this was opened, so its replica is read."""
         self.archive = archive
         genesis = store.reader().event(1)
         self.genesis = genesis
@@ -65,6 +69,7 @@ class Ledger:
         Raises:
             Refused: an archive, or a file behind this machine's memory of it; and what `decide` and `Store` raise.
         """
+        self.notice = ""  # a write that the fleet does not take says why itself
         if self.archive:
             raise read_only_refusal(self.folder)
         if self._memory is None:
@@ -153,7 +158,7 @@ def place_of_files(location: str) -> str:
     Raises:
         Usage: it is a URL: no directory `tls:` is made or looked for.
     """
-    if "://" in location and not os.path.exists(location):
+    if ("://" in location or location.startswith("nats:")) and not os.path.exists(location):
         raise Usage(
             f"{location[:200]}: a path is needed here; a fleet's ledger is --ledger nats://host:port/NAME"
         )

@@ -319,8 +319,8 @@ def _later(head: Head, clock: int, clock_jump: bool) -> None:
     if head.clock - clock > JUMP_LIMIT and not clock_jump:
         hours = (head.clock - clock) * 24 // DAY
         raise Refused(
-            f"the clock says {format_us(clock)}, {hours} h before event {head.seq}: "
-            "set the clock, or pass --clock-jump if the earlier events were dated wrongly"
+            f"the clock says {format_us(clock)}, {hours} h before event {head.seq}: set the clock that is wrong; if it was "
+            f"that of event {head.seq}, `gatebook append --clock-jump` records any event, and others can follow"
         )
 
 

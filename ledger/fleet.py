@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import sys
 
 import apsw
 
@@ -123,7 +122,7 @@ def open_fleet(
     now: Callable[[], int] = clock.now_us,
     kept: Callable[[FleetStore, int], None] | None = None,
 ) -> Ledger:
-    """The ledger at `url`, its replica caught up; with a replica but no cluster, the replica and a warning on stderr.
+    """The ledger at `url`, its replica caught up; with a replica but no cluster, the replica and a `notice`.
 
     `kept`: see `FleetStore.kept`; what a new machine reads can be folded while more of it comes.
 
@@ -142,12 +141,13 @@ def open_fleet(
             raise
         store.offline = str(error)
         store.fault = error if isinstance(error, Tampered) else None
-        sys.stderr.write(f"gatebook: warning: {error}: reading this machine's replica\n")
     if not store.head().seq:
         store.close()
         raise Usage(f"{url}: no ledger here; run `gatebook init`")
     ledger = Ledger(store)
-    if not store.offline:
+    if store.offline:
+        ledger.notice = f"{store.offline}: reading this machine's replica"
+    else:
         remember_followed(ledger)
     return ledger
 

@@ -681,7 +681,12 @@ class SQLiteStore:
 
 
 def read_only_refusal(path: str) -> Refused:
-    """The error for writing into an archive."""
+    """The error for writing into an archive, which a fleet's replica is to whoever names it by its path."""
+    if os.path.lexists(os.path.join(path, "anchor")):
+        return Refused(
+            f"{path}: a fleet's replica is read-only: name the ledger as nats://host:port/NAME; only where its cluster is "
+            "gone for good, `gatebook resume --as-successor --reason R` makes the replica a ledger"
+        )
     return Refused(
         f"{path}: an imported archive is read-only: `gatebook resume --as-successor --reason R` makes it a ledger"
     )

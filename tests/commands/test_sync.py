@@ -158,13 +158,20 @@ def test_a_lost_tail_is_refused_and_can_be_gone_on_from_as_a_successor(server, t
     )
     assert machine.json("replay", "--json", code=3)["verdict"] == "truncated"
     assert "x.note.added" in machine("log").stdout  # the evidence can be read
-    refused = machine("append", "--stream", "x-a/1", "--type", "x.note.added", code=4)
-    assert "truncated" in refused.stderr
+    for words in (
+        ("append", "--stream", "x-a/1", "--type", "x.note.added"),
+        ("resume", "--as-successor", "--reason", "r"),
+    ):
+        assert "verdict truncated" in machine(*words, code=4).stderr
     replica = os.path.join(str(tmp_path / "one"), "gatebook", "fleet", f"team@{server.address}")
     os.rename(replica, str(tmp_path / "evidence"))
     assert "truncated" in machine("append", "--stream", "x-a/1", "--type", "x.note.added", code=4).stderr
     resumed = machine.json("resume", "--as-successor", "--reason", "the cluster lost its tail")
-    assert (resumed["seq"], resumed["lost"]["seq"]) == (5, 5)
+    assert (resumed["path"], resumed["seq"], resumed["lost"]["seq"]) == (
+        machine.environment["GATEBOOK_LEDGER"],
+        5,
+        5,
+    )
     assert machine.json("append", "--stream", "x-a/1", "--type", "x.note.added")["seq"] == 6
     machine("replay")
     machine("sync")
