@@ -6,9 +6,35 @@ import sys
 
 from commands.context import Context, say
 from commands.flags import Args, Command, Flag
-from ledger.errors import MissingExecutor, Unavailable, Usage
+from ledger.errors import GatebookError, MissingExecutor, Unavailable, Usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ledger.access import Ledger
 
 PORT = 8001
+
+
+def _keeping_up(ledger: Ledger, context: Context) -> Callable[[], None]:
+    """How a fleet's replica follows while it is served; whatever hinders that is said, and the replica shown."""
+    if not hasattr(ledger.store, "follow"):
+        return lambda: None
+    from commands.sync import Follower
+
+    follower = Follower(ledger, context)
+    said: set[str] = set()
+
+    def catch_up() -> None:
+        try:
+            follower.catch_up()
+        except GatebookError as error:
+            if str(error) not in said:
+                said.add(str(error))
+                context.log().warning(str(error))
+
+    return catch_up
 
 
 def run(args: Args, context: Context) -> int:
@@ -31,7 +57,7 @@ def run(args: Args, context: Context) -> int:
         listening.bind(("127.0.0.1", port))
     except OSError as error:
         raise Unavailable(f"port {port}: {error.strerror}; give another with --port (0: any)") from None
-    app = application(ledger)
+    app = application(ledger, _keeping_up(ledger, context))
     listening.listen(64)
     say(f"http://127.0.0.1:{listening.getsockname()[1]}/")
     sys.stdout.flush()

@@ -177,8 +177,11 @@ def _page(title: str, body: str) -> str:
     )
 
 
-def application(ledger: Ledger) -> Any:
-    """The ASGI application: Datasette over the ledger's views, for requests to this machine by its own name only."""
+def application(ledger: Ledger, catch_up: Callable[[], None]) -> Any:
+    """The ASGI application: Datasette over the ledger's views, for requests to this machine by its own name only.
+
+    `catch_up` brings a fleet's replica up to its stream before the views follow the log.
+    """
     from datasette import handle_exception
     from datasette.plugins import pm
 
@@ -195,7 +198,7 @@ def application(ledger: Ledger) -> Any:
         "facet_time_limit_ms": 2000,
         "allow_csv_stream": True,
     }
-    _refresh(ledger)
+    _refresh(ledger)  # opening the ledger has caught up
     served = Datasette([], memory=False, metadata=metadata(ledger), settings=settings)
     served.remove_database("_memory")
     served.add_database(Views(served, path=path_of(ledger), is_mutable=True), name=NAME)
@@ -213,6 +216,7 @@ def application(ledger: Ledger) -> Any:
                 ).asgi_send(send)
                 return
             if time.monotonic() - last > FRESH_SECONDS:
+                await asyncio.to_thread(catch_up)
                 await asyncio.to_thread(_refresh, ledger)
                 last = time.monotonic()
         await inner(scope, receive, send)
