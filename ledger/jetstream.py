@@ -19,6 +19,7 @@ MAX_BATCH = 1000
 FEW = 1000  # messages that are joined where they came in pieces
 PUBLISH_SECONDS = 3.0
 CONSUMER_SECONDS = 1.0
+PAGE_BYTES = 16 << 20  # delivered at once: a server breaks with a client that lets 64 MiB wait
 IDLE_NS = 5_000_000_000  # after that without a request the server forgets a consumer
 API_SECONDS = 3.0
 _WRONG_LAST = 10071
@@ -132,7 +133,8 @@ class Stream:
         self._inbox = b""
         # The place of the last message on its way, and the acknowledgement of it as servers write that.
         self._last, self._expected = 0, b""
-        self._delivers = True
+        self.delivers = True
+        """Whether many messages may be delivered; False once something was odd about that."""
         self._get = f"{API}DIRECT.GET.{name}".encode()
         self._message_get = f"{API}STREAM.MSG.GET.{name}".encode()
 
@@ -254,9 +256,17 @@ class Stream:
 
     def ask_from(self, place: int, limit: int) -> bytes:
         """Ask for up to `limit` messages from `place` on; the inbox for `page`."""
+        return self.ask(self._get, b'{"seq":%d,"batch":%d}' % (place, limit))
+
+    def ask(self, subject: bytes, body: bytes) -> bytes:
+        """Ask for what comes in many messages; the inbox to which they come.
+
+        Raises:
+            Unavailable: no connection.
+        """
         inbox = self.link.open_inbox()
         connection = self.link.connection()
-        connection.publish(self._get, b'{"seq":%d,"batch":%d}' % (place, limit), b"", inbox)
+        connection.publish(subject, body, b"", inbox)
         try:
             connection.flush()
         except Silence:
@@ -296,16 +306,12 @@ class Stream:
 
     def deliver_from(self, place: int) -> Deliveries | None:
         """Many messages, from `place` on; None where this user, or this server, does not do that."""
-        if self._delivers:
+        if self.delivers:
             try:
                 return Deliveries(self, place)
             except (Refused, Unavailable):
-                self._delivers = False
+                self.delivers = False
         return None
-
-    def deliver_no_more(self) -> None:
-        """Something was wrong with what was delivered: from now on it is asked for."""
-        self._delivers = False
 
     def ask_last(self) -> bytes:
         """Ask the stream's leader for the last message, together with what is asked next; the inbox for `last`."""
@@ -343,7 +349,6 @@ class Deliveries:
 
         self._stream, self._link = stream, stream.link
         self._place = place
-        self._inbox = b""
         self._over = False
         name = os.urandom(8).hex()
         config = {
@@ -372,41 +377,41 @@ class Deliveries:
         """As `Stream.ask_from`."""
         if self._over:
             return self._stream.ask_from(place, limit)
-        assert place == self._place
-        self._inbox = self._link.open_inbox()
-        connection = self._link.connection()
-        connection.publish(self._next, b'{"batch":%d,"no_wait":true}' % limit, b"", self._inbox)
-        try:
-            connection.flush()
-        except Silence:
-            self._link.drop()
-            raise
-        return self._inbox
+        return self._stream.ask(
+            self._next, b'{"batch":%d,"max_bytes":%d,"no_wait":true}' % (limit, PAGE_BYTES)
+        )
 
     def page(self, inbox: bytes, limit: int) -> tuple[list[Burst], int]:
         """As `Stream.page`; never the end of the stream unless by direct gets."""
         if self._over:
             return self._stream.page(inbox, limit)
         bursts: list[Burst] = []
-        first = self._place
-        left = 1
-        while left and self._place < first + limit:
-            try:
+        end = self._place + limit
+        try:
+            while self._place < end and not self._over:
                 found = self._link.delivered(self._control, self._place, (inbox, self._stream.subject))
-            except Silence:
-                self._stream.deliver_no_more()
-                raise
-            if found is None:
-                self._stream.deliver_no_more()
-                left = 0
-                break
-            burst, left = found
-            bursts.append(burst)
-            self._place += len(burst.spans)
-        self._over = not left
+                if isinstance(found, Message):
+                    # The server ended the page, for its size or for want of messages; where it has none, for good.
+                    if not bursts or found.subject != inbox:
+                        self._end()
+                    break
+                burst, left = found
+                bursts.append(burst)
+                self._place += len(burst.spans)
+                self._over = left == 0
+        except Refused:
+            self._end()
+        except Silence:
+            self._end()
+            raise
         if not bursts:
-            return self._stream.page(self._stream.ask_from(first, limit), limit)
-        return bursts, max(left, 1)
+            return self._stream.page(self._stream.ask_from(self._place, limit), limit)
+        return bursts, 1
+
+    def _end(self) -> None:
+        """Something was not as it must be: no more of it in this process."""
+        self._over = True
+        self._stream.delivers = False
 
 
 def create_stream(link: Link, name: str, config: object) -> None:

@@ -473,8 +473,8 @@ class Link:
 
     def delivered(
         self, control: Matcher, place: int, others: tuple[bytes, ...], seconds: float = ANSWER_SECONDS
-    ) -> tuple[Burst, int] | None:
-        """As `Connection.delivered`; None when another one came to one of `others`."""
+    ) -> tuple[Burst, int] | Message:
+        """As `Connection.delivered`, or another message when that came to one of `others`."""
         deadline = time.monotonic() + seconds
         connection = self.connection()
         try:
@@ -484,7 +484,7 @@ class Link:
                     return found
                 message = connection.next(deadline)
                 if not self._is_aside(message) and message.subject in others:
-                    return None
+                    return message
         except Silence:
             self.drop()
             raise

@@ -10,6 +10,7 @@ from nats_servers import Server
 from store_contract import add, draft, whole
 
 import ledger.follow as follow_module
+import ledger.jetstream as jetstream_module
 import ledger.nats_client as client_module
 from ledger.canonical import encode
 from ledger.errors import Refused, Unavailable
@@ -101,6 +102,24 @@ def test_what_comes_in_pieces_is_put_together(filled, small, gets, monkeypatch, 
     assert len(gets) == 2
 
 
+def test_a_page_that_is_too_large_for_the_server_comes_in_smaller_ones(filled, small, gets, monkeypatch):
+    monkeypatch.setattr(follow_module, "PAGE", 100)
+    monkeypatch.setattr(jetstream_module, "PAGE_BYTES", 5000)
+    asked = []
+    ask = Deliveries.ask_from
+
+    def note(self, place, limit):
+        asked.append(place)
+        return ask(self, place, limit)
+
+    monkeypatch.setattr(Deliveries, "ask_from", note)
+    monkeypatch.setattr(follow_module, "WORTH_DELIVERING", 1)
+    url, events = filled
+    assert read(url) == (events, EVENTS // 10)
+    assert len(asked) > 2
+    assert len(gets) == 2
+
+
 def test_a_ping_and_what_is_said_of_turns_in_between_end_no_delivery(filled, small, gets, monkeypatch):
     url, events = filled
     aside = b"PING\r\n+OK\r\nMSG gatebook.%b.turn 2 4\r\nwait\r\nMSG late.answer 1 0\r\n\r\n"
@@ -179,6 +198,16 @@ def refused(error):
 @pytest.mark.parametrize("odd", [skip_one, other_names, gone, refused(Refused), refused(Unavailable)])
 def test_whatever_is_odd_about_it_is_read_by_direct_gets(filled, small, gets, monkeypatch, odd):
     monkeypatch.setattr(Deliveries, "__init__", odd(Deliveries.__init__))
+    url, events = filled
+    assert read(url) == (events, EVENTS // 10)
+    assert len(gets) > 5
+
+
+def test_who_may_make_a_consumer_but_not_ask_it_reads_by_direct_gets(filled, small, gets, monkeypatch):
+    def refused(self, *_):
+        raise Refused("permissions violation")
+
+    monkeypatch.setattr(Connection, "delivered", refused)
     url, events = filled
     assert read(url) == (events, EVENTS // 10)
     assert len(gets) > 5
