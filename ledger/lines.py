@@ -8,7 +8,7 @@ deep. Verification and a fleet's replicas judge by this alone what they do not j
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Annotated, Any
 
@@ -60,7 +60,7 @@ _read_envelopes = msgspec.json.Decoder(Envelope).decode_lines
 _write_envelopes = msgspec.json.Encoder().encode_lines
 _plain_data = msgspec.json.Decoder(_plain(DEPTH))
 _sorted = msgspec.json.Encoder(order="sorted")
-_microsecond = attrgetter("recorded_at.microsecond")
+_microsecond = attrgetter("microsecond")
 
 
 def is_plain(data: bytes) -> bool:
@@ -83,16 +83,19 @@ def read(raws: Sequence[bytes], datas: Sequence[bytes]) -> list[Envelope] | None
     try:
         text = b"\n".join((*raws, b""))
         envelopes = _read_envelopes(text)
-        if len(envelopes) != count or _write_envelopes(envelopes) != text or text.count(UTC_TIME) != count:
+        if len(envelopes) != count or _write_envelopes(envelopes) != text:
             return None
+        times = [envelope.recorded_at for envelope in envelopes]
         text = b"\n".join((*datas, b""))
         values = _plain_data.decode_lines(text)
         if len(values) != count or not text.isascii() or _sorted.encode_lines(values) != text:
             return None
     except (msgspec.MsgspecError, TypeError, UnicodeDecodeError):
         return None
-    # msgspec leaves .000000 out, format 1 does not.
-    return None if 0 in map(_microsecond, envelopes) else envelopes
+    # msgspec leaves .000000 out, format 1 does not; and it takes any zone, which it writes as Z only when it is UTC.
+    if not all(map(_microsecond, times)) or [time.tzinfo for time in times].count(UTC) != count:
+        return None
+    return envelopes
 
 
 def hashes(previous: bytes, raws: Sequence[bytes], datas: Sequence[bytes]) -> tuple[list[bytes], list[str]]:

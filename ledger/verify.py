@@ -19,7 +19,7 @@ from blake3 import blake3
 
 from ledger import lines
 from ledger.canonical import is_canonical
-from ledger.errors import GatebookError, Tampered, Unavailable
+from ledger.errors import GatebookError, Tampered
 from ledger.event import (
     ZERO_HASH,
     Event,
@@ -58,7 +58,7 @@ VERDICTS = (
 PROGRESS_EVERY = 20_000
 CHUNK = 64  # rows that go through msgspec together: few enough to stay in the processor's cache
 WORTH_A_PROCESS = 20_000  # events: below that a second process takes longer to start than it saves
-PIECE = 8_000  # events that processes which share a range take at a time
+PIECE = 4_000  # events that processes which share a range take at a time
 
 
 class Wrong(Exception):
@@ -145,7 +145,7 @@ def _member(error: Exception) -> str:
 
 
 class Walk:
-    """The state of one pass over a range of events, and the checks on each."""
+    """The state of one pass over a range of events, and the checks on each; `passed` is told of those found right."""
 
     def __init__(self, store: SQLiteStore, start: int, previous: bytes, recorded: datetime = EPOCH) -> None:
         self._store = store
@@ -161,6 +161,7 @@ class Walk:
         self.erased: set[int] = set()
         self.redacted: set[int] = set()
         self.checkpointed = 0
+        self.passed: Callable[[list[Row], list[Envelope]], None] | None = None
 
     @property
     def events(self) -> int:
@@ -179,9 +180,14 @@ class Walk:
             envelopes = self._judged(*columns)
             if envelopes is not None:
                 self._book(chunk, envelopes, bare=columns[3:5] == [nothing, nothing])
+                if self.passed is not None:
+                    self.passed(chunk, envelopes)
                 continue
             for row in chunk:
-                self._book([row], [self._careful(row)])
+                envelopes = [self._careful(row)]
+                self._book([row], envelopes)
+                if self.passed is not None:
+                    self.passed([row], envelopes)
 
     def _judged(
         self, seqs: Sequence[int], raws: Sequence[bytes], datas: Sequence[bytes], *rest: Sequence[bytes]
@@ -559,12 +565,14 @@ def verify(
     since: tuple[int, bytes] | None = None,
     upto: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    through: Callable[[Walk, apsw.Connection, int], None] | None = None,
 ) -> Report:
     """Check the ledger's table and every event up to the head of this moment; other processes may go on writing.
 
     `memory`: (seq, hash) this machine saw last. `since`: (seq, hash) already verified: only later events are read.
     `upto`: stop after this event. `jobs`: processes to share the events.
-    `progress(done, of)` now and then. Never raises for what is wrong with the ledger: the report says it.
+    `progress(done, of)` now and then. `through(walk, connection, last)`: moves the walk to event `last` in place of this
+    module's own ways. Never raises for what is wrong with the ledger: the report says it.
     """
     report = Report()
     index: IndexScan | None = None
@@ -589,10 +597,12 @@ def verify(
         # A connection of its own: long reads that neither hold the store's mutex nor its statements.
         connection = connect(store.path, walking=True)
         try:
-            if jobs > 1 and head.seq - start > WORTH_A_PROCESS:
+            if through is not None:
+                through(walk, connection, head.seq)
+            elif jobs > 1 and head.seq - start > WORTH_A_PROCESS:
                 _in_parallel(walk, connection, head.seq, jobs, progress)
             else:
-                _walk(walk, connection, head.seq, progress)
+                go(walk, connection, head.seq, progress)
         finally:
             connection.close()
         report.events = walk.events
@@ -622,12 +632,17 @@ def verify(
     return report
 
 
-def _walk(
+def go(
     walk: Walk,
     connection: apsw.Connection,
     last: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
+    """Move `walk` on to event `last`; where the events end before, it stays behind.
+
+    Raises:
+        Wrong: the first event that is not as recorded.
+    """
     while walk.next <= last:
         upto = min(last, walk.next + PROGRESS_EVERY - 1) if progress is not None else last
         walk.rows(connection.execute(RANGE_SQL, (walk.next, upto)))
@@ -656,12 +671,10 @@ def _in_parallel(
     others: list[Other] = []
     try:
         others += (Other(store.path, at, min(at + size, last + 1)) for at in range(begin, last + 1, size))
-        _walk(walk, connection, begin - 1, progress)
+        go(walk, connection, begin - 1, progress)
         for other in others:
             for end in other.meet(walk):
-                _walk(walk, connection, end - 1)
-                if walk.next < end:
-                    _walk(walk, connection, last)
+                if not go_on(walk, connection, end, last):
                     return
                 if progress is not None:
                     progress(walk.events, last)
@@ -670,6 +683,18 @@ def _in_parallel(
     finally:
         for other in others:
             other.stop()
+
+
+def go_on(walk: Walk, connection: apsw.Connection, end: int, last: int) -> bool:
+    """Move `walk` through the piece that ends before `end`; False when events are missing there, and none follow up to `last`.
+
+    Raises:
+        Wrong: the first event that is not as recorded.
+    """
+    go(walk, connection, end - 1)
+    if walk.next < end:
+        go(walk, connection, last)
+    return walk.next >= end
 
 
 def _start(*words: object) -> subprocess.Popen[bytes]:
@@ -685,7 +710,7 @@ class Other:
     """A process that walks a range piece by piece from its end, while this one comes from its beginning."""
 
     def __init__(self, path: str, begin: int, end: int) -> None:
-        self._ends = [min(at + PIECE, end) for at in range(begin, end, PIECE)]
+        self.ends = [min(at + PIECE, end) for at in range(begin, end, PIECE)]
         self._found: list[bytes] = []  # a summary of each piece, the last piece first
         self._changed = threading.Condition()
         self._runs = True
@@ -703,14 +728,22 @@ class Other:
             self._runs = False
             self._changed.notify()
 
+    def found(self, end: int) -> dict[str, Any] | None:
+        """What it found in the piece that ends there; None when it has not come to it."""
+        place = len(self.ends) - self.ends.index(end)
+        with self._changed:
+            return _summary(self._found[place - 1]) if len(self._found) >= place else None
+
     def meet(self, walk: Walk) -> Iterator[int]:
-        """Move `walk` through the range: the ends of the pieces that it is to walk itself are given in order.
+        """Move `walk` through what is left of the range: the ends of the pieces that it is to walk itself are given in order.
 
         Those are the ones that nobody has walked, and the ones where the other found something wrong: whatever is
         wrong first is found here, in order.
         """
-        for at, end in enumerate(self._ends):
-            line = self._piece(len(self._ends) - at)
+        for at, end in enumerate(self.ends):
+            if end <= walk.next:
+                continue
+            line = self._piece(len(self.ends) - at)
             if line is None or not walk.join(_summary(line)):
                 yield end
 
@@ -765,55 +798,10 @@ def _walk_piece(store: SQLiteStore, connection: apsw.Connection, first: int, end
         assert isinstance(before, bytes)
         previous, recorded = hash_, read_envelope(before).recorded_at
     walk = Walk(store, first, previous, recorded)
-    _walk(walk, connection, end - 1)
+    go(walk, connection, end - 1)
     return walk.summary() if walk.next == end else {"wrong": True}
 
 
-class Elsewhere:
-    """A whole verification in a process of its own, while this one does something else with the same events."""
-
-    def __init__(self, store: SQLiteStore, memory: tuple[int, bytes] | None, upto: int | None) -> None:
-        seq, hash_ = memory or (0, b"")
-        self._process = _start("report", store.path, upto or 0, seq, hash_.hex() or "-")
-
-    def report(self) -> Report:
-        """Its report, when it is done.
-
-        Raises:
-            Unavailable: the process died (no memory, killed).
-        """
-        out, _ = self._process.communicate()
-        if self._process.returncode != 0 or not out:
-            raise Unavailable("the verifying process was ended from outside; run the command again")
-        found = msgspec.json.decode(out)
-        report = Report()
-        for name in Report.__slots__:
-            value = found[name]
-            setattr(report, name, bytes.fromhex(value) if name == "head_hash" else value)
-        return report
-
-    def stop(self) -> None:
-        """End it, if it still runs."""
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-
-
-def _report(path: str, upto: int, seq: int, hash_: str) -> int:
-    store = SQLiteStore(path)
-    report = verify(store, memory=(seq, bytes.fromhex(hash_)) if seq else None, upto=upto or None)
-    found = {name: getattr(report, name) for name in Report.__slots__}
-    found["head_hash"] = report.head_hash.hex()
-    sys.stdout.buffer.write(msgspec.json.encode(found))
-    sys.stdout.flush()
-    store.close()
-    return 0
-
-
 def main() -> None:
-    """What `_start` started: a whole verification, or pieces of a range."""
-    if sys.argv[1] == "report":
-        os._exit(_report(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]))
+    """What an `Other` started."""
     os._exit(_worker(sys.argv[1], *map(int, sys.argv[2:])))

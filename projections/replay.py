@@ -5,6 +5,9 @@ Contract page ledger, `replay`; DESIGN, Decide.
 
 from __future__ import annotations
 
+from itertools import islice
+
+import apsw
 import msgspec
 
 from ledger.access import ledger_id_of
@@ -13,12 +16,14 @@ from ledger.event import Event
 from ledger.lines import read_envelope
 from ledger.sqlite import RANGE_SQL, SQLiteStore, connect
 from ledger.verify import (
+    CHUNK,
     EPOCH,
-    PROGRESS_EVERY,
     WORTH_A_PROCESS,
-    Elsewhere,
+    Other,
     Report,
+    Walk,
     Wrong,
+    go_on,
     verify,
 )
 from projections.engine import decode, reader_of
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
     from ledger.sqlite import Row
 
 SECOND = 1_000_000
+FIRST_LOOK = 4 * CHUNK  # events that tell whether most are open ones
 # Types that may carry an SSH signature, which replay verifies again (projections.authority).
 SIGNED = frozenset(
     ("plan.approved", "receipt.issued", "drift.accepted", "dispatch.approved", "authority.changed")
@@ -56,7 +62,11 @@ class Judge:
 
 
 class Replay:
-    """Folds and admits every event in order; `states` at the end are what the log says now."""
+    """Folds and admits every event in order; `states` at the end are what the log says now, `wrong` what was not lawful.
+
+    Events come from a verification that found them right (`take`), or are read here (`run`), and then judged as if they
+    were: hashes and forms are verification's business, not this one's. Nothing follows the first event that was wrong.
+    """
 
     def __init__(self, store: SQLiteStore) -> None:
         self._store = store
@@ -64,6 +74,9 @@ class Replay:
         self.law = Law(self._state)
         self.admitted = 0
         self.open_events = 0
+        self.next = 1
+        self.wrong: Wrong | None = None
+        self._before, self._moment = EPOCH, 0  # reckoned on from event to event, in small numbers
         self._ledger_id = ""
         self._judges: dict[str, Judge] = {}
         self._snapshots: dict[str, dict[int, tuple[str, bytes]]] = {}
@@ -96,32 +109,79 @@ class Replay:
                 ) from None
         return self._judges[name]
 
-    def run(self, last: int, progress: Callable[[int, int], None] | None = None) -> None:
-        """Judge and fold the events up to `last`; hashes and forms are verification's business, not this one's.
+    def take(self, rows: list[Row], envelopes: Iterable[Envelope]) -> None:
+        """Judge and fold rows that follow the ones before: `wrong` is the first one that is not lawful, or not known here."""
+        if self.wrong is not None:
+            return
+        try:
+            self._rows(rows, envelopes)
+        except Wrong as wrong:
+            self.wrong = wrong
+        except (msgspec.MsgspecError, TypeError) as error:
+            self.wrong = Wrong("content-mismatch", None, "envelope", "the members of format 1", str(error))
+        self.next = rows[-1][0] + 1
 
-        Raises:
-            Wrong: the first event that is not lawful, or of a type or schema version that this gatebook does not know.
-        """
+    def run(
+        self, last: int, progress: Callable[[int, int], None] | None = None, other: Other | None = None
+    ) -> None:
+        """Take the events up to `last`, in pieces; without reading those that `other` found to be open ones all."""
         connection = connect(self._store.path, walking=True)
         try:
-            if progress is None:
-                self._rows(connection.execute(RANGE_SQL, (1, last)))
-                return
-            for start in range(1, last + 1, PROGRESS_EVERY):
-                upto = min(last, start + PROGRESS_EVERY - 1)
-                self._rows(connection.execute(RANGE_SQL, (start, upto)))
-                progress(upto, last)
-        except (msgspec.MsgspecError, TypeError) as error:
-            raise Wrong("content-mismatch", None, "envelope", "the members of format 1", str(error)) from None
+            for end in (last + 1,) if other is None else other.ends:
+                if self.next >= end or self.wrong is not None:
+                    continue
+                found = other.found(end) if other is not None else None
+                if found is not None and _all_open(found):
+                    self.open_events += end - self.next
+                    self.next = end
+                else:
+                    self._read(connection, end)
+                if progress is not None:
+                    progress(self.next - 1, last)
         finally:
             connection.close()
 
-    def _rows(self, rows: Iterable[Row]) -> None:
-        """Judge and fold rows that follow the ones before; whatever stands in this loop every event pays for."""
+    def _read(self, connection: apsw.Connection, end: int) -> None:
+        rows = iter(connection.execute(RANGE_SQL, (self.next, end - 1)))
+        while chunk := list(islice(rows, CHUNK)):
+            self.take(chunk, map(read_envelope, [row[1] for row in chunk]))
+            if self.wrong is not None:
+                return
+        self.next = end
+
+    def beside(
+        self, walk: Walk, connection: apsw.Connection, last: int, progress: Callable[[int, int], None] | None
+    ) -> None:
+        """Move `walk` to event `last` together with another process, and take the events meanwhile.
+
+        The other one verifies from the end on. Where most events are open ones there is little to admit, so this one
+        verifies, too, what it takes, until they meet; else it takes everything first.
+        """
+        walk.passed = self.take
+        if not go_on(walk, connection, min(walk.next + FIRST_LOOK, last + 1), last):
+            return
+        other = Other(self._store.path, walk.next, last + 1)
+        try:
+            for end in other.ends:
+                if other.found(end) is not None or self.admitted > self.open_events:
+                    break
+                if not go_on(walk, connection, end, last):
+                    return
+                if progress is not None:
+                    progress(walk.events, last)
+            walk.passed = None
+            self.run(last, progress, other)
+            for end in other.meet(walk):
+                if not go_on(walk, connection, end, last):
+                    return
+        finally:
+            other.stop()
+
+    def _rows(self, rows: list[Row], envelopes: Iterable[Envelope]) -> None:
+        """Whatever stands in this loop every event pays for."""
         states, judges, law, snapshots = self.states, self._judges, self.law, self._snapshots
-        before, moment = EPOCH, 0  # reckoned on from event to event, in small numbers
-        for row in rows:
-            envelope = read_envelope(row[1])
+        before, moment = self._before, self._moment
+        for row, envelope in zip(rows, envelopes, strict=True):
             name, stream = envelope.type, envelope.stream
             judge, state = judges.get(name), states.get(stream)
             # A state is of the aggregate's own class, so that its class says of which kind the stream is.
@@ -159,6 +219,7 @@ class Replay:
                 law.void_before = envelope.seq
             if snapshots and stream in snapshots:
                 self._compare(envelope, state, judge.fold)
+        self._before, self._moment = before, moment
 
     def _data(self, envelope: Envelope, row: Row) -> Any:
         """The data of an event in an older schema version; Wrong when it breaks its schema."""
@@ -211,6 +272,20 @@ def _unlawful(envelope: Envelope, error: Unlawful | Invalid) -> Wrong:
     return Wrong("not-lawful", envelope.seq, envelope.type, expected, str(error))
 
 
+def _place(seq: object) -> float:
+    """Where a wrong event stands; the end, for what belongs to none."""
+    return seq if isinstance(seq, int) else float("inf")
+
+
+def _all_open(summary: dict[str, Any]) -> bool:
+    """Whether all the events that another process walked take no part in any fold."""
+    if "wrong" in summary:
+        return False
+    return all(name.startswith("x.") for name in summary["types"]) and all(
+        stream.startswith("x") for stream in summary["streams"]
+    )
+
+
 def replay(
     store: SQLiteStore,
     *,
@@ -227,27 +302,17 @@ def replay(
     if last <= WORTH_A_PROCESS:
         report = verify(store, memory=memory, upto=upto)
         if report.ok:
-            _judge(running, report, last, progress)
-        return report, running
-    elsewhere = Elsewhere(store, memory, upto)
-    try:
-        lawful = Report()
-        _judge(running, lawful, last, progress)
-        report = elsewhere.report()
-    finally:
-        elsewhere.stop()
-    if not lawful.ok and (report.ok or _seq(lawful) < _seq(report)):
-        report.verdict, report.first_wrong = lawful.verdict, lawful.first_wrong
-    return report, running
-
-
-def _seq(report: Report) -> float:
-    seq = (report.first_wrong or {}).get("seq")
-    return seq if isinstance(seq, int) else float("inf")
-
-
-def _judge(running: Replay, report: Report, last: int, progress: Callable[[int, int], None] | None) -> None:
-    try:
-        running.run(last, progress)
-    except Wrong as wrong:
+            running.run(last, progress)
+    else:
+        report = verify(
+            store,
+            memory=memory,
+            upto=upto,
+            through=lambda walk, connection, last: running.beside(walk, connection, last, progress),
+        )
+        if not report.ok and report.verdict != "unreadable":  # an earlier event may not have been lawful
+            running.run(int(min(last, _place((report.first_wrong or {}).get("seq")) - 1)), progress)
+    wrong = running.wrong
+    if wrong is not None and (report.ok or _place(wrong.seq) < _place((report.first_wrong or {}).get("seq"))):
         report.blame(wrong)
+    return report, running
