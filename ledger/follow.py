@@ -420,6 +420,8 @@ class Keeping(Thread):
         self._kept = kept
         self._first = first
         self._before = before
+        self.end = first + sum(len(where) for _, where in kept)
+        self._follows = before is not None and before.end == first
 
     def insert(self) -> None:
         """Insert them; errors as APSW's.
@@ -433,8 +435,16 @@ class Keeping(Thread):
             size += len(buffer)
         received = b"".join([buffer for buffer, _ in self._kept])
         values = (received, apsw.carray(array("q", places)), self._first)
-        # The trigger events_in_order would have SQLite reckon each row's columns again. These follow one another by the
-        # statement, and the last event because its number was read, under the lock, before the first of them came.
+        if len(places) < MANY:
+            self._connection.execute(_KEEP, values)
+            return
+        # For each row the trigger events_in_order would have SQLite reckon the generated columns again. These rows follow
+        # one another by the statement, and the last event by what was kept before them or is looked up here; a number
+        # that stands already is no second time there. The replica's lock is ours all the while.
+        if not self._follows:
+            last = self._connection.execute("SELECT ifnull(max(seq), 0) FROM events").fetchall()
+            if last != [(self._first - 1,)]:
+                raise apsw.ConstraintError("an event must follow the last one")
         self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
         try:
             self._connection.execute(_KEEP, values)

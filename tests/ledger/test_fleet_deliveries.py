@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 
+import apsw
 import pytest
 from nats_servers import Server
 from store_contract import add, draft, whole
@@ -16,7 +17,8 @@ from ledger.canonical import encode
 from ledger.errors import Refused, Unavailable
 from ledger.event import Origin
 from ledger.extension import message_of
-from ledger.fleet import create_fleet, open_fleet
+from ledger.fleet import _open_store, create_fleet, open_fleet
+from ledger.follow import Keeping
 from ledger.jetstream import Deliveries, Stream
 from ledger.nats_client import Connection, Link, Silence
 from ledger.nats_login import Login
@@ -271,3 +273,34 @@ def test_a_message_forged_to_look_like_two_lines_of_events_counts_for_nothing(fi
     writer.store.follow(whole=True)
     assert writer.store.voids == before + 4
     writer.close()
+
+
+@pytest.mark.parametrize("count", [3, follow_module.MANY])
+@pytest.mark.parametrize("first", [1, 2])
+def test_what_is_kept_follows_the_replicas_last_event_or_none_of_it_is_there(
+    server, home, monkeypatch, first, count
+):
+    """Many rows are not looked at one by one by SQLite's trigger, but are refused as it would."""
+    url = f"nats://{server.address}/{next(_names)}"
+    create_fleet(url, ORIGIN, {})
+    writer = open_fleet(url)
+    add(writer, *(draft() for _ in range(count - 1)))  # and the genesis event
+    bodies = [message_of(event) for event in whole(writer.store)]
+    writer.close()
+    starts = itertools.accumulate(map(len, bodies), initial=0)
+    lines = [[len(line) for line in body.split(b"\n")] for body in bodies]
+    where = [
+        follow_module._where(at, envelope, data)
+        for at, (envelope, data, _) in zip(starts, lines, strict=False)
+    ]
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "new-machine"))
+    store = _open_store(url, lambda: 0)
+    keeping = Keeping(store, store._usable(), [(b"".join(bodies), where)], first, None)
+    if first == 1:
+        keeping.insert()
+        assert [message_of(event) for event in whole(store)] == bodies
+    else:
+        with pytest.raises(apsw.ConstraintError):
+            keeping.insert()
+        assert store.head().seq == 0
+    store.close()
