@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 def _default_file(context: Context) -> str:
     """`$XDG_STATE_HOME/gatebook/provider-health.json`: health belongs to the user, not to a project.
 
-    That is the view of the user's own circuits. Those of a ledger named with `--ledger` have a file beside it, or
-    beside this machine's replica of it: else each would be taken for a foreign edit of the other.
+    A fleet's circuits have theirs beside this machine's replica: else each machine's own health would be taken for a
+    foreign edit of them, and close endpoints to all.
     """
     from ledger.home import state_dir
 
-    folder = state_dir() if context.ledger_given is None else context.ledger().folder
-    return os.path.join(folder, "provider-health.json")
+    of_fleet = context.ledger_given is not None and context.ledger_given.startswith("nats://")
+    return os.path.join(context.ledger().folder if of_fleet else state_dir(), "provider-health.json")
 
 
 def _read(path: str) -> bytes:

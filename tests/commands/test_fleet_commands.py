@@ -294,7 +294,6 @@ def dispatches(scene):
     )
     named = ("--ledger", scene.ledger, "route")
     outage = ("record-failure", "--reason", "quota", "--provider")
-    two("route", *outage, "openai", "--executor", "codex")  # its own health, which is none of the fleet's
     one(*named, *outage, "anthropic", "--executor", "native")
     assert two.json(*named, "select", *options)["status"] == "fallback"
     assert list(one.json("state", "circuits", "--json")["state"]) == ["anthropic|native"]
@@ -442,6 +441,19 @@ def test_two_machines_that_use_a_receipt_at_once_use_it_once(fleet):
     assert "spent" in next(each for each in done if each.code).out
     assert types(fleet.one, "receipt.[cd]*") == ["receipt.consumed", "receipt.denied"]
     assert fleet.two.json("receipt", "show", known)["uses"] == {"assignment.submit_text": 1}
+
+
+def test_a_machines_own_provider_health_is_none_of_the_fleets(fleet):
+    """Its file, taken for a foreign edit of the fleet's, would close and open endpoints to all."""
+    fleet.one("init")
+    named, outage = (
+        ("--ledger", fleet.ledger, "route"),
+        ("record-failure", "--reason", "quota", "--executor", "e"),
+    )
+    fleet.two("route", *outage, "--provider", "own")
+    fleet.one(*named, *outage, "--provider", "shared")
+    fleet.two(*named, *outage, "--provider", "third")
+    assert sorted(fleet.one.json("state", "circuits", "--json")["state"]) == ["shared|e", "third|e"]
 
 
 def test_a_key_that_another_machine_replaced_signs_nothing_and_doctor_says_so(fleet):
