@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from commands.context import Context, emit
 from commands.flags import Args, Command, Word
 from ledger.errors import Usage
@@ -17,8 +15,8 @@ def run(args: Args, context: Context) -> int:
     """Make a new key pair, record `key.changed`, and only then put the private half into its place."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from commands.authority.keys import current_key
-    from ledger.home import keys_dir, write_key
+    from commands.authority.keys import current_key, put_in_place, spare_name
+    from ledger.home import write_key
     from projections.authority import key_message
     from projections.engine import Proposal, submit
     from projections.ledger_stream import KeyChanged
@@ -30,20 +28,13 @@ def run(args: Args, context: Context) -> int:
     new = Ed25519PrivateKey.generate()
     public = new.public_key().public_bytes_raw().hex()
     signature = old.sign(key_message(args.name, public)).hex()
-    fresh = f"{args.name}.{public[:16]}"
     # The new private half is on disk before the log names its public half; a crash in between leaves a spare file.
-    write_key(ledger.id, fresh, new.private_bytes_raw())
+    write_key(ledger.id, spare_name(args.name, public), new.private_bytes_raw())
 
     def decide(_world: World) -> list[Proposal]:
         return [Proposal("ledger", "key.changed", KeyChanged(args.name, public, signature))]
 
-    def settle() -> None:
-        folder = keys_dir(ledger.id)
-        current = os.path.join(folder, args.name)
-        os.rename(current, f"{current}.{old.public_key().public_bytes_raw().hex()[:16]}.old")
-        os.rename(os.path.join(folder, fresh), current)
-
-    done = submit(ledger, context.origin(), decide, then=settle)
+    done = submit(ledger, context.origin(), decide, then=lambda: put_in_place(ledger.id, args.name, public))
     emit({"name": args.name, "key": public, "seq": done.events[0].seq})
     return 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
 import shutil
 
@@ -215,6 +217,29 @@ def test_after_a_restore_a_rewritten_history_is_found_as_before(cli):
     code, out, err = cli("checkpoint")
     assert (code, out) == (3, "")
     assert "rewritten" in err
+
+
+@pytest.mark.parametrize("dies_at", [0, 1], ids=["before the old key is put away", "between the two renames"])
+def test_a_rotation_that_died_after_its_commit_is_finished_by_the_next_command(cli, monkeypatch, dies_at):
+    """The log names the new key: were its private half left under its spare name, nobody could sign any more."""
+    cli.notes(3)
+    rename, calls = os.rename, []
+
+    def dies(source, target):
+        if "/keys/" in str(source):
+            if len(calls) == dies_at:
+                raise KeyboardInterrupt
+            calls.append(source)
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", dies)
+        with contextlib.suppress(KeyboardInterrupt):
+            cli("authority", "rotate", "checkpoint")
+    note = cli.ok("checkpoint")
+    metamorphic_log.checkpoint_verify(note, [cli.ok("checkpoint", "--key").strip()])
+    (folder,) = glob.glob(os.path.join(os.environ["XDG_STATE_HOME"], "gatebook", "keys", "*"))
+    assert sorted(name.count(".") for name in os.listdir(folder) if name.startswith("checkpoint")) == [0, 2]
 
 
 def test_a_rotated_key_signs_on_and_old_notes_still_count(cli, tmp_path):
