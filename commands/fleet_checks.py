@@ -317,6 +317,9 @@ def _bucket(store: FleetStore, info: dict[str, object]) -> list[Finding]:
     if wrong:
         mend = "an administrator sets it as docs/scale.md says"
         return [Finding("contents", PROBLEM, f"bucket {store.objects.bucket}: {'; '.join(wrong)}", mend)]
+    if os.path.lexists(store.owed):
+        late = "content that another machine erased may still stand in this replica's files: somebody reads an old snapshot"
+        return [Finding("contents", PROBLEM, late, "end long reads (serve, export), then `gatebook sync`")]
     if left:
         return [
             Finding(

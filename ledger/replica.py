@@ -17,6 +17,7 @@ from ledger import clock
 from ledger.anchor import Anchor
 from ledger.errors import GatebookError, Refused, Tampered, Unavailable, Usage
 from ledger.event import Head
+from ledger.files import write_whole
 from ledger.fleet_write import FleetReader, Refusal, Write
 from ledger.follow import Behind, Walk
 from ledger.jetstream import NoStream, Stream, WrongLast
@@ -63,6 +64,8 @@ class FleetStore(SQLiteStore):
         self.stream = Stream(link, name)
         self.objects = Objects(link, name)
         self.anchor = Anchor(self.folder)
+        self.owed = os.path.join(self.folder, "purge.owed")
+        """The events, by seq, whose erased content may still stand in this replica's files; mostly not there."""
         self.offline = ""
         """Why the last attempt to follow failed, empty when it did not."""
         self.head_kept = Head()
@@ -101,6 +104,8 @@ class FleetStore(SQLiteStore):
                 self._read_at = -TRUST_SECONDS
                 came = self._catch_up(connection)
                 self.offline = ""
+                if os.path.lexists(self.owed):
+                    self._purge()
                 return came
             except apsw.Error as error:
                 raise explain(error, self.path) from None
@@ -217,6 +222,9 @@ class FleetStore(SQLiteStore):
             contents = self.objects.get([str(event.content_digest) for event in wanted])
             for event in wanted:
                 event.salt, event.content = contents.get(str(event.content_digest), (None, None))
+        if redacted:
+            # Crash after this line: the purge is made up for by whoever follows next.
+            write_whole(self.owed, b"".join(b"%d\n" % seq for seq in sorted(redacted | self._owed_seqs())))
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.executemany(
@@ -230,7 +238,7 @@ class FleetStore(SQLiteStore):
                 connection.execute("ROLLBACK")
             raise
         if redacted:
-            self._purge(redacted)
+            self._purge()
 
     def _checkpoint(self, connection: apsw.Connection, pages: int = WAL_PAGES) -> None:
         super()._checkpoint(connection, pages)
@@ -239,18 +247,47 @@ class FleetStore(SQLiteStore):
         """Keep the WAL small while many events are followed."""
         self._checkpoint(connection, BULK_PAGES)
 
-    def _purge(self, redacted: set[int]) -> None:
-        """What a followed redaction leaves elsewhere: artifacts, the WAL, and an object whose eraser died on the way."""
-        events = [event for event in map(self.reader().event, redacted) if event is not None]
+    def _owed_seqs(self) -> set[int]:
+        try:
+            with open(self.owed, "rb") as file:
+                return {int(line) for line in file.read().split() if line.isdigit()}
+        except FileNotFoundError:
+            return set()
+
+    def _remove_views(self) -> bool:
+        """Remove the views beside the log (projections.views): made again from what is left. False: they are being made."""
+        lock = os.open(
+            os.path.join(self.folder, "views.lock"),
+            os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
+            0o600,
+        )
+        try:
+            # A build that read the content before would give its file the name after this.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for name in ("views.db", "views.db-journal"):
+                if os.path.lexists(os.path.join(self.folder, name)):
+                    os.unlink(os.path.join(self.folder, name))
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(lock)
+        return True
+
+    def _purge(self) -> None:
+        """What followed redactions leave elsewhere: artifacts, the WAL, and an object whose eraser died on the way.
+
+        Where somebody reads an old snapshot, or makes the views, it is tried again by whoever follows next.
+        """
+        redacted = self._owed_seqs()
+        events = [
+            event for event in map(self.reader().event, redacted) if event is not None and event.redacted
+        ]
         for event in events:
             path = os.path.join(self.folder, "artifacts", str(event.content_digest))
             if os.path.lexists(path):
                 os.unlink(path)
-        # The views beside the log (projections.views) may hold it too; they are made again from what is left.
-        for name in ("views.db", "views.db-journal"):
-            if os.path.lexists(os.path.join(self.folder, name)):
-                os.unlink(os.path.join(self.folder, name))
-        self.empty_wal()
+        if self._remove_views() and self.empty_wal(wait_ms=100):
+            os.unlink(self.owed)
         try:
             left = self.objects.get([str(event.content_digest) for event in events])
             self.objects.erase(left)

@@ -640,11 +640,11 @@ class SQLiteStore:
                     f"{self.path}: text in it is not UTF-8: run `gatebook verify`", verdict="unreadable"
                 ) from None
 
-    def empty_wal(self) -> bool:
+    def empty_wal(self, *, wait_ms: int = 2_000) -> bool:
         """Move the WAL into the file and cut it to nothing; False while another connection still reads from it."""
         with self._mutex:
             connection = self._usable()
-            connection.set_busy_timeout(2_000)
+            connection.set_busy_timeout(wait_ms)
             try:
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             except apsw.BusyError:
