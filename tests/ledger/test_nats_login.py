@@ -26,6 +26,7 @@ from commands.fleet_checks import check_fleet, subject_matches
 from ledger.errors import GatebookError, Invalid, Refused, Unavailable, Usage
 from ledger.event import Origin
 from ledger.fleet import create_fleet, open_fleet
+from ledger.follow import PAGE, WORTH_DELIVERING
 from ledger.jetstream import Stream
 from ledger.nats_client import Connection
 from ledger.nats_login import Login, find_login, sign_nonce
@@ -128,6 +129,22 @@ class Site(BaseHTTPRequestHandler):
 
 def levels(ledger):
     return {(each.name, each.level) for each in check_fleet(ledger)}
+
+
+def test_who_may_make_no_consumer_reads_a_long_stream_all_the_same(url, monkeypatch, tmp_path, home):
+    """The server says no to the consumer, and direct gets go on from there, without a wait."""
+    ledger = open_fleet(url)
+    while ledger.store.head().seq < WORTH_DELIVERING + PAGE + 1000:
+        ledger.append([draft() for _ in range(1000)], ORIGIN)
+    head = ledger.store.head()
+    for user, delivered in (("reader", False), ("admin", True)):
+        context(monkeypatch, tmp_path, user=user, password=user[0])
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / user))
+        other = open_fleet(url)
+        assert other.store.stream.delivers is delivered
+        assert other.store.head().hash == head.hash
+        other.close()
+    ledger.close()
 
 
 def test_a_writer_needs_no_administration_and_a_reader_cannot_write(url, monkeypatch, tmp_path, home):
