@@ -32,7 +32,7 @@ from projections.registry import TYPES, aggregate, kind_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
     from ledger.lines import Envelope
@@ -113,9 +113,12 @@ class Replay:
         """Judge and fold rows that follow the ones before: `wrong` is the first one that is not lawful, or not known here."""
         if self.wrong is not None:
             return
+        left = iter(rows)
         try:
-            self._rows(rows, envelopes)
+            self._rows(left, envelopes)
         except Wrong as wrong:
+            # Its own number: an envelope that nobody has verified yet may name another, and blame an event that is right.
+            wrong.seq = rows[-1 - len(list(left))][0]
             self.wrong = wrong
         except (msgspec.MsgspecError, TypeError) as error:
             self.wrong = Wrong("content-mismatch", None, "envelope", "the members of format 1", str(error))
@@ -177,7 +180,7 @@ class Replay:
         finally:
             other.stop()
 
-    def _rows(self, rows: list[Row], envelopes: Iterable[Envelope]) -> None:
+    def _rows(self, rows: Iterator[Row], envelopes: Iterable[Envelope]) -> None:
         """Whatever stands in this loop every event pays for."""
         states, judges, law, snapshots = self.states, self._judges, self.law, self._snapshots
         before, moment = self._before, self._moment
@@ -298,11 +301,10 @@ def replay(
     The report's verdict is `not-lawful` for the first event that its aggregate would not have let in.
     """
     running = Replay(store)
-    last = store.head().seq if upto is None else upto
-    if last <= WORTH_A_PROCESS:
+    if (store.head().seq if upto is None else upto) <= WORTH_A_PROCESS:
         report = verify(store, memory=memory, upto=upto)
         if report.ok:
-            running.run(last, progress)
+            running.run(report.head_seq, progress)
     else:
         report = verify(
             store,
@@ -311,7 +313,9 @@ def replay(
             through=lambda walk, connection, last: running.beside(walk, connection, last, progress),
         )
         if not report.ok and report.verdict != "unreadable":  # an earlier event may not have been lawful
-            running.run(int(min(last, _place((report.first_wrong or {}).get("seq")) - 1)), progress)
+            running.run(
+                int(min(report.head_seq, _place((report.first_wrong or {}).get("seq")) - 1)), progress
+            )
     wrong = running.wrong
     if wrong is not None and (report.ok or _place(wrong.seq) < _place((report.first_wrong or {}).get("seq"))):
         report.blame(wrong)

@@ -166,6 +166,38 @@ def test_an_unlawful_event_is_named_though_one_just_after_it_has_another_version
     assert running.open_events == seq - 2
 
 
+@pytest.mark.parametrize("claimed", [3, COUNT])
+def test_an_envelope_that_names_another_event_blames_none_but_its_own(ledger_of, claimed):
+    """Admission runs ahead of verification where most events are decided, and takes what nobody has verified."""
+    seq = 6 * CHUNK
+    ledger = ledger_of(drafts(MIXES["all decided"], wrong=(seq,)))
+    envelope = ledger.store.reader().event(seq).envelope
+    lying = envelope.replace(b'"seq":%d,' % seq, b'"seq":%d,' % claimed)
+    assert lying != envelope
+    forge(ledger.path, "UPDATE events SET envelope = ? WHERE seq = ?", lying, seq)
+    report, _ = replay(ledger.store)
+    assert (report.verdict, report.first_wrong["seq"]) == ("content-mismatch", seq)
+
+
+@pytest.mark.parametrize("worth", [10, 10 * COUNT], ids=["two processes", "one"])
+def test_an_event_that_comes_while_replay_begins_is_admitted_if_it_is_verified(ledger_of, monkeypatch, worth):
+    """Never does a report reach further than what was judged."""
+    monkeypatch.setattr(replaying, "WORTH_A_PROCESS", worth)
+    ledger = ledger_of(drafts(()))
+
+    def late(*given, **named):
+        ledger.append([opened(0, print_time(whole_seconds(1_700_000_000_000_000)), count=9_999)], ORIGIN)
+        return verification.verify(*given, **named)
+
+    monkeypatch.setattr(replaying, "verify", late)
+    report, _ = replay(ledger.store)
+    assert (report.verdict, report.first_wrong["seq"], report.head_seq) == (
+        "not-lawful",
+        COUNT + 1,
+        COUNT + 1,
+    )
+
+
 @pytest.mark.parametrize("seq", PLACES[:-1])
 @pytest.mark.parametrize("mix", ["all open", "all decided"])
 def test_a_missing_event_is_a_gap_there(ledger_of, mix, seq):
