@@ -47,29 +47,33 @@ def rebuild(args: Args, context: Context) -> int:
 
 
 def check(ledger: Ledger, progress: Callable[[int, int], None] | None = None) -> tuple[int, list[str]]:
-    """(events, differences) between the standing views, brought up to the head, and ones made from nothing."""
+    """(events, differences) between the standing views, brought up to the head, and ones made from nothing.
+
+    Both up to the head as it was when this began: others go on writing.
+    """
     from projections.views import build, differences, locked, path_of, remove
 
     path = path_of(ledger)
     fresh = f"{path}.check-{os.getpid()}"
     with locked(ledger):
+        head = ledger.store.head().seq
         try:
-            events = build(ledger, fresh, progress)
+            events = build(ledger, fresh, progress, head)
             if not os.path.exists(path):
                 return events, []
-            _catch_up_first(path, ledger)
+            _catch_up_first(path, ledger, head)
             return events, differences(path, fresh)
         finally:
             remove(fresh)
 
 
-def _catch_up_first(path: str, ledger: Ledger) -> None:
+def _catch_up_first(path: str, ledger: Ledger, head: int) -> None:
     """Views that only lag are not different: bring them up, unless they are damaged (then the comparison says so)."""
     from projections.views import bring_up, connect
 
     try:
         database = connect(path)
-        bring_up(ledger, database)
+        bring_up(ledger, database, upto=head)
         database.close()
     except sqlite3.Error:
         return

@@ -161,15 +161,20 @@ def _pages(store: SQLiteStore, start: int, last: int) -> Iterator[list[Row]]:
 
 
 class Catchup:
-    """Brings one views file from its position up to the ledger's head."""
+    """Brings one views file from its position up to one event, the ledger's head at first; whatever comes later is left."""
 
     def __init__(
-        self, ledger: Ledger, database: Database, progress: Callable[[int, int], None] | None = None
+        self,
+        ledger: Ledger,
+        database: Database,
+        progress: Callable[[int, int], None] | None = None,
+        upto: int | None = None,
     ) -> None:
         self._ledger = ledger
         self._database = database
         self._progress = progress
-        self._touched: set[str] = set()
+        self._head = ledger.store.head().seq if upto is None else upto
+        self._touched: dict[str, int] = {}  # stream -> its last version up to there
 
     def run(self, start: int) -> int:
         """Add the events from `start` on to views that stand; returns how many."""
@@ -198,12 +203,11 @@ class Catchup:
 
     def _events(self, start: int) -> tuple[int, Row | None]:
         """Insert the events from `start` to the head: how many, and the last one."""
-        store, execute = self._ledger.store, self._database.conn.execute
-        head = store.head().seq
+        store, execute, head = self._ledger.store, self._database.conn.execute, self._head
         done, last = 0, None
         for page in _pages(store, start, head):
             rows = [_row(row, store) for row in page]
-            self._touched.update([str(row[1]) for row in rows if row[4] in TYPES])
+            self._touched.update([(row[1], row[3]) for row in rows if row[4] in TYPES])  # type: ignore[misc]
             whole = len(rows) - len(rows) % GROUP
             for at in range(0, whole, GROUP):
                 execute(_INSERT_GROUP, tuple(chain.from_iterable(rows[at : at + GROUP])))
@@ -239,7 +243,8 @@ class Catchup:
             module = aggregate_of(stream)
             tables = getattr(module, "VIEWS", {})
             if tables:
-                rows.put(stream, tables, module.rows(stream, load(reader, stream)[0]))
+                state, _ = load(reader, stream, self._touched[stream])
+                rows.put(stream, tables, module.rows(stream, state))
         rows.flush()
 
 
@@ -345,19 +350,26 @@ def remove(path: str) -> None:
             os.unlink(name)
 
 
-def bring_up(ledger: Ledger, database: Database, progress: Callable[[int, int], None] | None = None) -> bool:
-    """Add to standing views what they lack, in one transaction; False where they must be made anew."""
+def bring_up(
+    ledger: Ledger,
+    database: Database,
+    progress: Callable[[int, int], None] | None = None,
+    upto: int | None = None,
+) -> bool:
+    """Add to standing views what they lack, up to event `upto`, in one transaction; False where they must be made anew."""
     start = usable(ledger, database)
     if start is None:
         return False
     database.execute("BEGIN IMMEDIATE")
-    Catchup(ledger, database, progress).run(start)
+    Catchup(ledger, database, progress, upto).run(start)
     database.execute("COMMIT")
     return True
 
 
-def build(ledger: Ledger, path: str, progress: Callable[[int, int], None] | None = None) -> int:
-    """Make the views at `path` from nothing; returns the number of events. The file appears whole or not at all."""
+def build(
+    ledger: Ledger, path: str, progress: Callable[[int, int], None] | None = None, upto: int | None = None
+) -> int:
+    """Make the views at `path` from nothing, up to event `upto`; returns the number of events. The file appears whole or not at all."""
     temporary = f"{path}.{os.getpid()}.new"
     remove(temporary)
     os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -370,7 +382,7 @@ def build(ledger: Ledger, path: str, progress: Callable[[int, int], None] | None
         )  # a half-made file is thrown away, so nothing need be flushed
         database.execute("BEGIN")
         _create(database)
-        done = Catchup(ledger, database, progress).fill()
+        done = Catchup(ledger, database, progress, upto).fill()
         database.execute("COMMIT")
         database.close()
         os.rename(temporary, path)

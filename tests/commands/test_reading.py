@@ -12,8 +12,10 @@ import time
 import pytest
 from program import ROOT, call, finish, start
 
+from commands.views import check
 from ledger.access import create_ledger, open_ledger
 from ledger.event import Draft, Origin
+from projections import views
 from projections.times import parse_time, print_time
 
 ORIGIN = Origin("cli:tester", "test")
@@ -270,6 +272,31 @@ def test_a_changed_row_of_the_views_is_found_by_rebuild_check_and_by_replay(here
     assert call("verify").code == 0
     call("rebuild").json()
     assert call("replay").code == 0
+
+
+@pytest.mark.parametrize("moment", ["fill", "_states"])
+def test_views_are_compared_as_of_one_event_while_others_write(here, monkeypatch, moment):
+    """They said `views-differ`, and replay exit 3, of every ledger that grew while the second ones were made."""
+    fail()
+    call("rebuild").json()
+    step = getattr(views.Catchup, moment)
+
+    def slow(self, *given, **named):
+        if moment == "_states":
+            fail()
+        done = step(self, *given, **named)
+        if moment == "fill":
+            fail()
+        return done
+
+    monkeypatch.setattr(views.Catchup, moment, slow)
+    ledger = open_ledger(str(here / ".gatebook"))
+    fail()  # what stands lags
+    assert check(ledger) == (3, [])
+    monkeypatch.undo()
+    assert ledger.store.head().seq > 3
+    assert check(ledger) == (ledger.store.head().seq, [])
+    ledger.close()
 
 
 def rows(here):
