@@ -13,6 +13,7 @@ from store_contract import add, draft, whole
 import ledger.follow as follow_module
 import ledger.jetstream as jetstream_module
 import ledger.nats_client as client_module
+import ledger.replica as replica_module
 from ledger.canonical import encode
 from ledger.errors import Refused, Unavailable
 from ledger.event import Origin
@@ -226,6 +227,30 @@ def test_after_silence_the_next_reading_is_by_direct_gets(filled, small, gets, m
     url, events = filled
     assert read(url) == (events, EVENTS // 10)
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("patience", [0.0, 8.0])
+def test_silence_in_the_middle_of_a_long_reading_loses_nothing_and_is_not_the_end(
+    filled, small, gets, monkeypatch, patience
+):
+    """What the reading before it kept counts as come, and whoever read for longer than is waited for silence reads on."""
+    delivered, calls = Connection.delivered, []
+
+    def dies(self, *given):
+        calls.append(1)
+        if len(calls) > 3:
+            raise Silence("its server died")
+        return delivered(self, *given)
+
+    monkeypatch.setattr(Connection, "delivered", dies)
+    monkeypatch.setattr(replica_module, "PATIENCE", patience)
+    url, events = filled
+    made = open_fleet(url)
+    assert made.notice == ""
+    assert [event.hash for event in whole(made.store)] == events
+    assert made.store.came == len(events)
+    assert len(calls) == 4
+    made.close()
 
 
 def test_a_hole_in_the_stream_is_found_after_deliveries(server, home, small, monkeypatch):
