@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 from commands.context import Context, say
 from commands.flags import Args, Command, Flag
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from ledger.access import Ledger
 
 PORT = 8001
+REST = 10  # times as long as catching up took: a cluster that is away is not waited for by every page
+MOST_REST = 30.0
 
 
 def _keeping_up(ledger: Ledger, context: Context) -> Callable[[], None]:
@@ -25,14 +28,21 @@ def _keeping_up(ledger: Ledger, context: Context) -> Callable[[], None]:
 
     follower = Follower(ledger, context)
     said: set[str] = set()
+    rested = 0.0
 
     def catch_up() -> None:
+        nonlocal rested
+        began = time.monotonic()
+        if began < rested:
+            return
         try:
             follower.catch_up()
-        except GatebookError as error:
+        except (GatebookError, OSError) as error:
             if str(error) not in said:
                 said.add(str(error))
                 context.log().warning(str(error))
+        ended = time.monotonic()
+        rested = ended + min(REST * (ended - began), MOST_REST)
 
     return catch_up
 

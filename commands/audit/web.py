@@ -204,9 +204,17 @@ def application(ledger: Ledger, catch_up: Callable[[], None]) -> Any:
     served.add_database(Views(served, path=path_of(ledger), is_mutable=True), name=NAME)
     inner = served.app()
     last = time.monotonic()
+    one = asyncio.Lock()
+
+    async def follow() -> None:
+        nonlocal last
+        async with one:  # a page's many requests wait for one catching up, not each for its own
+            if time.monotonic() - last > FRESH_SECONDS:
+                await asyncio.to_thread(catch_up)
+                await asyncio.to_thread(_refresh, ledger)
+                last = time.monotonic()
 
     async def guarded(scope: dict[str, Any], receive: Any, send: Any) -> None:
-        nonlocal last
         if scope["type"] == "http":
             # A name that somebody else's DNS points here (rebinding) must not read the ledger through a browser.
             host = dict(scope["headers"]).get(b"host", b"").decode("latin-1").rsplit(":", 1)[0]
@@ -215,10 +223,7 @@ def application(ledger: Ledger, catch_up: Callable[[], None]) -> Any:
                     "gatebook serves this machine only, and only reads", status=403
                 ).asgi_send(send)
                 return
-            if time.monotonic() - last > FRESH_SECONDS:
-                await asyncio.to_thread(catch_up)
-                await asyncio.to_thread(_refresh, ledger)
-                last = time.monotonic()
+            await follow()
         await inner(scope, receive, send)
 
     return guarded

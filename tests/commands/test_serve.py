@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
 import stories
@@ -17,7 +19,10 @@ from auditing import Cli
 from browser import Browser
 
 from commands.audit.queries import NAMED
-from commands.audit.web import canned
+from commands.audit.web import FRESH_SECONDS, application, canned
+from commands.serve import _keeping_up
+from ledger.access import open_ledger
+from ledger.errors import Unavailable
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -223,6 +228,64 @@ def test_content_redacted_while_serving_is_gone_and_said_to_be(served):
     assert "<em>redacted</em>" in served.get(f"/views/events/{seq}")[1]
 
 
+def test_requests_that_come_together_wait_for_one_catching_up(cli):
+    """With the cluster away each waited for its own, one after the other."""
+    cli("init")
+    calls, answers = [], []
+    ledger = open_ledger(cli.ledger)
+
+    def slow():
+        calls.append(1)
+        time.sleep(0.3)
+
+    async def send(message):
+        answers.append(message.get("status"))
+
+    async def ask(app):
+        scope = {
+            "type": "http", "method": "GET", "path": "/", "raw_path": b"/", "query_string": b"",
+            "headers": [(b"host", b"localhost")], "scheme": "http", "http_version": "1.1",
+        }  # fmt: skip
+        await app(scope, lambda: asyncio.sleep(0, {"type": "http.request"}), send)
+
+    async def together():
+        app = application(ledger, slow)
+        await asyncio.sleep(FRESH_SECONDS + 0.1)
+        await asyncio.gather(*(ask(app) for _ in range(5)))
+
+    asyncio.run(together())
+    ledger.close()
+    assert answers.count(200) == 5
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("problem", [OSError(28, "No space left on device"), Unavailable("away"), None])
+def test_what_hinders_following_is_said_once_and_not_waited_for_by_every_page(monkeypatch, problem):
+    calls, said = [], []
+
+    class Follower:
+        def __init__(self, *_):
+            pass
+
+        def catch_up(self):
+            calls.append(1)
+            time.sleep(0.05)
+            if problem is not None:
+                raise problem
+
+    monkeypatch.setattr("commands.sync.Follower", Follower)
+    ledger = SimpleNamespace(store=SimpleNamespace(follow=None))
+    context = SimpleNamespace(log=lambda: SimpleNamespace(warning=said.append))
+    catch_up = _keeping_up(ledger, context)
+    for _ in range(3):
+        catch_up()
+    assert len(calls) == 1
+    time.sleep(0.55)
+    catch_up()
+    assert len(calls) == 2
+    assert said == ([] if problem is None else [str(problem)])
+
+
 def test_a_port_in_use_and_a_wrong_one_say_so(cli):
     import socket
 
@@ -236,8 +299,6 @@ def test_a_port_in_use_and_a_wrong_one_say_so(cli):
 
 
 def test_no_named_query_hides_a_table_of_the_same_name(cli):
-
-    from ledger.access import open_ledger
     from projections.views import open_views
 
     ledger = open_ledger(cli.ledger)
