@@ -698,10 +698,16 @@ def go_on(walk: Walk, connection: apsw.Connection, end: int, last: int) -> bool:
 
 
 def _start(*words: object) -> subprocess.Popen[bytes]:
-    """This module's `main` in a process of its own; it needs nothing of typing_extensions, 12 ms of msgspec's import."""
+    """This module's `main` in a process of its own; it needs nothing of typing_extensions, 12 ms of msgspec's import.
+
+    Interrupted, or alone because this one was killed, it ends without a word.
+    """
     import subprocess
 
-    script = "import sys; sys.modules['typing_extensions'] = None; from ledger.verify import main; main()"
+    script = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); signal.signal(signal.SIGPIPE, signal.SIG_DFL); "
+        "sys.modules['typing_extensions'] = None; from ledger.verify import main; main()"
+    )
     command = [sys.executable, "-P", "-c", script, *map(str, words)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import signal
 import sys
 
 import apsw
@@ -416,6 +417,17 @@ def test_a_process_that_dies_is_not_missed(shared, monkeypatch, capfd):
     one, *others = reports(shared.path)
     assert one["ok"]
     assert others == [one] * 3
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("how", ["interrupted", "left alone"])
+def test_another_process_that_is_interrupted_or_left_alone_ends_without_a_word(shared, capfd, how):
+    process = verification._start(shared.path, 1, COUNT + 2, 1)
+    process.stdout.readline()
+    if how == "interrupted":
+        process.send_signal(signal.SIGINT)
+    process.stdout.close()
+    process.wait(30)
     assert capfd.readouterr().err == ""
 
 
