@@ -37,6 +37,9 @@ OLDEST_SQLITE = (3, 51, 3)
 CHECKPOINT_PAGES = 2048
 CLOSING_PAGES = 256
 WALKING_PAGES = 50
+FRAME = 24 + 4096  # a page in the WAL, with its header
+AHEAD = 64 * FRAME  # bytes by which the WAL is made longer at once
+FEW = 16  # events of a commit that is small beside that
 LOCK_SECONDS = 30.0
 IDLE_SECONDS = 0.05
 GRAIN_NS = (
@@ -348,6 +351,7 @@ class SQLiteStore:
         self._readonly = readonly
         self._lock = -1
         self._pages = 0
+        self._room = 0
         self._names = (path, path + "-wal", path + "-shm")
         self._files: list[int | None] = []
         self._settled: tuple[int, int] | None = None
@@ -511,6 +515,8 @@ class SQLiteStore:
                     self._after_commit(done.events[-1])
                 if then is not None:
                     then()
+                if len(done.events) <= FEW:
+                    self._make_room(connection)
             except apsw.Error as error:
                 raise explain(error, self.path) from None
             finally:
@@ -601,6 +607,36 @@ class SQLiteStore:
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             except apsw.Error:
                 return  # the events are durable in the WAL; the next writer tries again
+
+    def _make_room(self, connection: apsw.Connection) -> None:
+        """Make the WAL longer in one piece, of zeros, where the next small commits would each make it longer.
+
+        The flush of a file that has become longer writes its length and new blocks too, and takes half as long again.
+        SQLite reads a WAL up to the first frame that is not whole, so that what comes behind the last one is nothing. Its
+        write lock keeps everybody else from writing there now. It locks nothing in this file, so closing it here is safe.
+        """
+        wanted = (self._pages + 8) * FRAME
+        if wanted <= self._room or self._pages > CHECKPOINT_PAGES:
+            return
+        self._room = wanted + AHEAD  # where that fails, not tried again at once
+        try:
+            wal = os.open(self._names[1], os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                found = os.fstat(wal)
+                if found.st_ino == self._files[1]:
+                    # Crash here: some zeros, or none.
+                    more = os.pwrite(wal, bytes(AHEAD), found.st_size) if found.st_size < wanted else 0
+                    self._room = found.st_size + more
+            finally:
+                connection.execute("ROLLBACK")
+        except (OSError, apsw.Error):
+            return  # no room on the disk, or somebody else writes: what was recorded is recorded
+        finally:
+            os.close(wal)
 
     def reader(self) -> SQLiteReader:
         """A reader outside any transaction: each call sees the latest commit."""

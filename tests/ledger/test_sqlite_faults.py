@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -233,6 +234,78 @@ def test_the_write_ahead_log_is_moved_into_the_file_now_and_then(place, store):
         add(store, draft(content=b"z" * 400_000))
     assert os.path.getsize(place.path) > 8_000_000
     check_chain(whole(store))
+
+
+def sizes_of_wal(place, store, count):
+    found = []
+    for _ in range(count):
+        add(store, draft())
+        found.append(os.stat(place.path + "-wal").st_size)
+    return found
+
+
+def test_small_commits_do_not_each_make_the_write_ahead_log_longer(place, store):
+    """It grows by many of them at once, and by nothing once it is long enough to be begun again."""
+    assert len(set(sizes_of_wal(place, store, 100))) <= 6
+    size = sizes_of_wal(place, store, 700)[-1]
+    assert set(sizes_of_wal(place, store, 300)) == {size}
+    check_chain(whole(store))
+
+
+def test_a_process_for_each_event_makes_the_write_ahead_log_longer_at_once_too(place, store):
+    sizes = []
+    for _ in range(40):
+        again = place.open()
+        sizes += sizes_of_wal(place, again, 1)
+        again.close()
+    assert len(set(sizes)) <= 4
+
+
+def test_what_stands_behind_the_last_frame_is_nothing_to_whoever_opens_the_file_next(place, store):
+    """Also when SQLite has to read the WAL from its beginning, because its index of it is gone."""
+    events = [add(store, draft()).events[0] for _ in range(10)]
+    os.makedirs(os.path.join(os.path.dirname(place.path), "copy"))
+    copy = os.path.join(os.path.dirname(place.path), "copy", "ledger.db")
+    for ending in ("", "-wal"):
+        shutil.copyfile(place.path + ending, copy + ending)
+    with open(copy + "-wal", "rb") as file:
+        assert file.read().endswith(bytes(module.FRAME))
+    opened = SQLiteStore(copy)
+    assert [event.hash for event in whole(opened)] == [event.hash for event in events]
+    add(opened, *(draft() for _ in range(100)))
+    add(opened, draft())
+    check_chain(whole(opened))
+    opened.close()
+
+
+@pytest.mark.parametrize("fault", ["disk full", "another writer", "a link"])
+def test_a_write_ahead_log_that_cannot_be_made_longer_harms_nothing(place, store, fault, monkeypatch):
+    other = raw(place)
+    wal = place.path + "-wal"
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    if fault == "disk full":
+        monkeypatch.setattr(os, "pwrite", full)
+    elif fault == "another writer":
+        store._connection.set_busy_timeout(10)
+        monkeypatch.setattr(store, "_after_commit", lambda _event: other.execute("BEGIN IMMEDIATE"))
+    else:
+        monkeypatch.setattr(
+            store,
+            "_after_commit",
+            lambda _event: (os.rename(wal, wal + ".moved"), os.symlink(wal + ".moved", wal)),
+        )
+    (event,) = add(store, draft()).events
+    if fault == "another writer":
+        other.execute("ROLLBACK")
+    elif fault == "a link":
+        assert os.stat(wal + ".moved").st_size < module.AHEAD
+        os.replace(wal + ".moved", wal)
+    assert store.reader().event(1).hash == event.hash
+    assert not store._connection.in_transaction
+    other.close()
 
 
 def test_closing_does_not_checkpoint(place):
