@@ -270,6 +270,12 @@ def write_key(ledger_id: str, name: str, seed: bytes) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+    # Its name too: the log is about to name its public half.
+    directory = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def read_key(ledger_id: str, name: str) -> bytes:

@@ -499,6 +499,14 @@ def test_a_key_is_never_replaced(made):
         machine.write_key(made.id, "receipt", bytes(32))
 
 
+def test_a_key_and_its_name_are_on_disk_before_the_log_can_name_it(made, monkeypatch):
+    flushed = []
+    monkeypatch.setattr(machine.os, "fsync", lambda handle: flushed.append(os.fstat(handle).st_ino))
+    machine.write_key(made.id, "spare", bytes(32))
+    folder = machine.keys_dir(made.id)
+    assert flushed == [os.stat(os.path.join(folder, "spare")).st_ino, os.stat(folder).st_ino]
+
+
 @pytest.mark.parametrize("content", [b"[]", b"{", b'{"a":1}', b'{"a":{},"a":{}}', b"\xff"])
 def test_a_malformed_list_of_trusted_ledgers_is_refused_in_one_line(made, home, content):
     (home / "state" / "gatebook" / "ledgers.json").write_bytes(content)
