@@ -73,7 +73,10 @@ class FleetStore(SQLiteStore):
         self.versions_kept: dict[str, int] = {}
         """Versions of streams, good as long as `head_kept` is."""
         self.kept: Callable[[FleetStore, int], None] | None = None
-        """Called while this follows: the replica has the stream's events up to that number, the next are on their way."""
+        """Called while this follows: the replica has the stream's events up to that number, the next are on their way.
+
+        It must not read through this store, whose connection another thread may be using: let it tell whoever does.
+        """
         self.came = 0
         """How many events came by following since this was opened."""
         self._read_at = -TRUST_SECONDS
