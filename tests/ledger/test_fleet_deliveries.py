@@ -279,7 +279,9 @@ def test_what_is_kept_is_told_while_more_comes(filled, small):
     told = []
 
     def tell(store, seq):
-        beside = connect(store.path, readonly=True)  # the store's own connection may be in another thread's hands
+        beside = connect(
+            store.path, readonly=True
+        )  # the store's own connection may be in another thread's hands
         told.append((seq, beside.execute("SELECT max(seq) FROM events").fetchall()[0][0]))
         beside.close()
 
