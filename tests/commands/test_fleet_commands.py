@@ -27,7 +27,7 @@ from ledger.replica import FleetStore
 
 VOLATILE = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|"
-    r'\b(?=[0-9a-f]*\d)[0-9a-f]{6,64}\b|[A-Za-z0-9+/]{40,}=*|"(seconds|bytes|elapsed)":[\d.]+'
+    r'\b(?=[0-9a-f]*\d)[0-9a-f]{6,64}\b|[A-Za-z0-9+/]{40,}=*|"(seconds|bytes|elapsed)":[\d.]+|\d+ 秒'
 )
 NOTE = ("append", "--stream", "x-notes/1", "--type", "x.note.added")
 
