@@ -17,7 +17,7 @@ from ledger import clock, home
 from ledger.canonical import encode
 from ledger.errors import Invalid, Refused, Tampered, Unavailable, Usage
 from ledger.event import Draft, Event, Head, Origin
-from ledger.sqlite import FORMAT, SQLiteStore, connect, create_schema, explain, read_only_refusal
+from ledger.sqlite import FORMAT, INSERT, SQLiteStore, connect, create_schema, explain, read_only_refusal
 from ledger.store import prepare
 
 TYPE_CHECKING = False
@@ -339,7 +339,7 @@ def _remove(*paths: str) -> None:
 
 def _create_database(folder: str, origin: Origin, extra: dict[str, object], now: Callable[[], int]) -> bool:
     """Make the database whole under another name, then give it its own: nobody opens half a ledger."""
-    from ledger.files import write_whole
+    from ledger.files import flush_names, write_whole
 
     path = os.path.join(folder, "ledger.db")
     if os.path.islink(path):
@@ -373,11 +373,7 @@ def _create_database(folder: str, origin: Origin, extra: dict[str, object], now:
         home.remember_ledger(ledger_id_of(genesis.envelope), folder, clock.format_us(now()))
         # Crash before this line: no ledger, and keys of none, never used. After it: a ledger, and trusted.
         os.rename(new, path)
-        handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        flush_names(folder)
     finally:
         os.umask(before)
     return True
@@ -403,7 +399,7 @@ def _write_genesis(
 ) -> Event:
     event = make_genesis(origin, extra, now)
     connection.execute(
-        "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
+        INSERT,
         (1, event.envelope, event.data, None, None, event.hash),
     )
     return event

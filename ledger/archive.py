@@ -19,7 +19,7 @@ from ledger.access import ARCHIVE_ID, FOLDER, GITIGNORE, Ledger, ledger_id_of
 from ledger.canonical import encode, parse_stored, quote
 from ledger.errors import Conflict, Invalid, Tampered, Unavailable
 from ledger.event import MAX_CONTENT, Event, content_digest
-from ledger.files import write_whole
+from ledger.files import flush_names, write_whole
 from ledger.sqlite import FORMAT, INSERT, SQLiteStore, connect, create_schema, explain, insert_in_order
 from ledger.verify import Report, verify
 
@@ -339,11 +339,7 @@ def _verified_copy(temporary: str, path: str) -> Report:
     finally:
         os.close(handle)
     os.rename(temporary, path)
-    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    flush_names(os.path.dirname(path))
     return report
 
 

@@ -28,6 +28,11 @@ def write_whole(path: str, content: bytes, mode: int = 0o600) -> None:
         raise
     finally:
         os.close(handle)
+    flush_names(folder)
+
+
+def flush_names(folder: str) -> None:
+    """Make the names in `folder` durable: a file's own flush does not cover the name that it just got."""
     directory = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
     try:
         os.fsync(directory)

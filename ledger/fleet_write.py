@@ -11,7 +11,7 @@ from ledger.errors import GatebookError, Invalid, Refused, Unavailable
 from ledger.event import SALT_BYTES, Head
 from ledger.extension import Void, check_sealed, message_of
 from ledger.jetstream import WrongLast
-from ledger.sqlite import SQLiteReader
+from ledger.sqlite import INSERT, SQLiteReader
 from ledger.store import Recorded, prepare
 
 TYPE_CHECKING = False
@@ -179,7 +179,7 @@ class Keep:
         self._done = True
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", self._rows)
+            self._connection.executemany(INSERT, self._rows)
             self._reader.write_rest()
             # What the commit would write is in the WAL by then, undone like all of it when the place is another's.
             self._connection.cache_flush()

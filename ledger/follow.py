@@ -17,6 +17,7 @@ from ledger.event import Event, Head, head_of
 from ledger.extension import Chain, Void, message_of
 from ledger.jetstream import as_stored, goes_on, place_in
 from ledger.nats_client import Burst
+from ledger.sqlite import check_last, without_triggers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -442,14 +443,8 @@ class Keeping(Thread):
         # one another by the statement, and the last event by what was kept before them or is looked up here; a number
         # that stands already is no second time there. The replica's lock is ours all the while.
         if not self._follows:
-            last = self._connection.execute("SELECT ifnull(max(seq), 0) FROM events").fetchall()
-            if last != [(self._first - 1,)]:
-                raise apsw.ConstraintError("an event must follow the last one")
-        self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
-        try:
-            self._connection.execute(_KEEP, values)
-        finally:
-            self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)
+            check_last(self._connection, self._first - 1)
+        without_triggers(self._connection, lambda: self._connection.execute(_KEEP, values))
 
     def run(self) -> None:
         """Insert; what goes wrong is kept in `error`."""

@@ -259,6 +259,8 @@ def keys_dir(ledger_id: str) -> str:
 
 def write_key(ledger_id: str, name: str, seed: bytes) -> None:
     """Keep a 32-byte Ed25519 seed as `name`, 0600; an existing one is never replaced (FileExistsError)."""
+    from ledger.files import flush_names
+
     state_dir()
     folder = keys_dir(ledger_id)
     os.makedirs(folder, 0o700, exist_ok=True)
@@ -270,12 +272,7 @@ def write_key(ledger_id: str, name: str, seed: bytes) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-    # Its name too: the log is about to name its public half.
-    directory = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    flush_names(folder)  # the log is about to name its public half
 
 
 def read_key(ledger_id: str, name: str) -> bytes:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DEPTH = 4
-UTC_TIME = b'Z","seq":'  # how recorded_at ends: within a text the quotes would be escaped
 
 
 class Envelope(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False, kw_only=True):

@@ -23,7 +23,7 @@ from ledger.follow import Behind, Walk
 from ledger.jetstream import NoStream, Stream, WrongLast
 from ledger.nats_client import Silence
 from ledger.objects import Objects
-from ledger.sqlite import SQLiteReader, SQLiteStore, explain
+from ledger.sqlite import INSERT, SQLiteReader, SQLiteStore, explain
 from ledger.turns import Turns, jitter
 
 TYPE_CHECKING = False
@@ -105,9 +105,12 @@ class FleetStore(SQLiteStore):
                 if whole:
                     self.anchor.forget()
                 self._read_at = -TRUST_SECONDS
+                owed = os.path.lexists(
+                    self.owed
+                )  # from before: what comes now is purged, or tried, as it comes
                 came = self._catch_up(connection)
                 self.offline = ""
-                if os.path.lexists(self.owed):
+                if owed:
                     self._purge()
                 return came
             except apsw.Error as error:
@@ -231,9 +234,7 @@ class FleetStore(SQLiteStore):
             write_whole(self.owed, b"".join(b"%d\n" % seq for seq in sorted(redacted | self._owed_seqs())))
         connection.execute("BEGIN IMMEDIATE")
         try:
-            connection.executemany(
-                "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", (self.row(event) for event in events)
-            )
+            connection.executemany(INSERT, map(self.row, events))
             for seq in redacted:
                 connection.execute("UPDATE events SET salt = NULL, content = NULL WHERE seq = ?", (seq,))
             connection.execute("COMMIT")

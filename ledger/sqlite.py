@@ -50,6 +50,7 @@ PAGE = 500
 MAX_TIPS = 1000  # streams whose versions a handle remembers
 
 _MEMBER = "json_extract(CAST(envelope AS TEXT), '$.{}')"
+OUT_OF_ORDER = "an event must follow the last one"
 SCHEMA = {
     "events": "CREATE TABLE events ("
     "seq INTEGER PRIMARY KEY, envelope BLOB NOT NULL, data BLOB NOT NULL, salt BLOB, content BLOB, hash BLOB NOT NULL, "
@@ -63,7 +64,7 @@ SCHEMA = {
     "events_key": "CREATE UNIQUE INDEX events_key ON events (idempotency_key) WHERE idempotency_key IS NOT NULL",
     "events_in_order": "CREATE TRIGGER events_in_order BEFORE INSERT ON events "
     "WHEN NEW.seq IS NOT (SELECT ifnull(max(seq), 0) + 1 FROM events) "
-    "BEGIN SELECT RAISE(ABORT, 'an event must follow the last one'); END",
+    f"BEGIN SELECT RAISE(ABORT, '{OUT_OF_ORDER}'); END",
     "events_fixed": "CREATE TRIGGER events_fixed BEFORE UPDATE ON events "
     "WHEN NEW.seq IS NOT OLD.seq OR NEW.envelope IS NOT OLD.envelope OR NEW.data IS NOT OLD.data "
     "OR NEW.hash IS NOT OLD.hash OR NEW.salt IS NOT NULL OR NEW.content IS NOT NULL "
@@ -184,17 +185,28 @@ def insert_in_order(
     if count < MANY:
         insert()
         return
+    check_last(connection, after)
+    without_triggers(connection, insert)
+    added = connection.execute(
+        "SELECT count(*), min(seq), max(seq) FROM events WHERE seq > ?", (after,)
+    ).fetchall()
+    if added != [(count, after + 1, after + count)]:
+        raise apsw.ConstraintError(OUT_OF_ORDER)
+
+
+def check_last(connection: apsw.Connection, seq: int) -> None:
+    """Raise apsw.ConstraintError unless `seq` is the last event's number (0: there is none)."""
+    if connection.execute("SELECT ifnull(max(seq), 0) FROM events").fetchall() != [(seq,)]:
+        raise apsw.ConstraintError(OUT_OF_ORDER)
+
+
+def without_triggers(connection: apsw.Connection, insert: Callable[[], object]) -> None:
+    """Run `insert` while the triggers are off on this connection; they are on again whatever it raises."""
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
     try:
-        before = connection.execute("SELECT ifnull(max(seq), 0) FROM events").fetchall()
         insert()
-        added = connection.execute(
-            "SELECT count(*), min(seq), max(seq) FROM events WHERE seq > ?", (after,)
-        ).fetchall()
     finally:
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)
-    if (before, added) != ([(after,)], [(count, after + 1, after + count)]):
-        raise apsw.ConstraintError("an event must follow the last one")
 
 
 class Tip:

@@ -30,7 +30,7 @@ from ledger.event import (
     content_digest,
     head_of,
 )
-from ledger.lines import UTC_TIME, read_envelope, write_envelope
+from ledger.lines import read_envelope, write_envelope
 from ledger.sqlite import APPLICATION_ID, RANGE_SQL, SCHEMA, SQLiteStore, connect, snapshot_digest
 
 TYPE_CHECKING = False
@@ -58,6 +58,7 @@ VERDICTS = (
 PROGRESS_EVERY = 20_000
 CHUNK = 64  # rows that go through msgspec together: few enough to stay in the processor's cache
 WORTH_A_PROCESS = 20_000  # events: below that a second process takes longer to start than it saves
+UTC_TIME = b'Z","seq":'  # how recorded_at ends: within a text the quotes would be escaped
 PIECE = 4_000  # events that processes which share a range take at a time
 
 
@@ -180,14 +181,9 @@ class Walk:
             envelopes = self._judged(*columns)
             if envelopes is not None:
                 self._book(chunk, envelopes, bare=columns[3:5] == [nothing, nothing])
-                if self.passed is not None:
-                    self.passed(chunk, envelopes)
                 continue
             for row in chunk:
-                envelopes = [self._careful(row)]
-                self._book([row], envelopes)
-                if self.passed is not None:
-                    self.passed([row], envelopes)
+                self._book([row], [self._careful(row)])
 
     def _judged(
         self, seqs: Sequence[int], raws: Sequence[bytes], datas: Sequence[bytes], *rest: Sequence[bytes]
@@ -250,6 +246,8 @@ class Walk:
         if kind is not None:
             types[kind] += seq - begin
         self.previous, self.next, self.recorded = rows[-1][5], seq, recorded
+        if self.passed is not None:
+            self.passed(rows, envelopes)
 
     def _careful(self, row: Row) -> Envelope:
         """One event judged without shortcuts: floats, non-ASCII names, and whatever is wrong."""
