@@ -7,7 +7,6 @@ import re
 
 import apsw
 import pytest
-from nats_servers import Server
 from store_contract import add, draft, whole
 
 import ledger.follow as follow_module
@@ -29,13 +28,6 @@ from ledger.sqlite import connect
 ORIGIN = Origin("cli:tester", "test")
 EVENTS = 120
 _names = (f"D{n}" for n in itertools.count())
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    made = Server(tmp_path_factory.mktemp("nats")).start()
-    yield made
-    made.kill()
 
 
 @pytest.fixture
@@ -66,18 +58,23 @@ def small(monkeypatch):
     monkeypatch.setattr(follow_module, "MANY", 10)
 
 
-@pytest.fixture
-def gets(monkeypatch):
-    """Where direct gets began."""
+def places_asked(monkeypatch, source):
+    """Where pages that `source`, a Stream or Deliveries, is asked for begin."""
     asked = []
-    ask = Stream.ask_from
+    ask = source.ask_from
 
     def note(self, place, limit):
         asked.append(place)
         return ask(self, place, limit)
 
-    monkeypatch.setattr(Stream, "ask_from", note)
+    monkeypatch.setattr(source, "ask_from", note)
     return asked
+
+
+@pytest.fixture
+def gets(monkeypatch):
+    """Where direct gets began."""
+    return places_asked(monkeypatch, Stream)
 
 
 def read(url):
@@ -109,14 +106,7 @@ def test_what_comes_in_pieces_is_put_together(filled, small, gets, monkeypatch, 
 def test_a_page_that_is_too_large_for_the_server_comes_in_smaller_ones(filled, small, gets, monkeypatch):
     monkeypatch.setattr(follow_module, "PAGE", 100)
     monkeypatch.setattr(jetstream_module, "PAGE_BYTES", 5000)
-    asked = []
-    ask = Deliveries.ask_from
-
-    def note(self, place, limit):
-        asked.append(place)
-        return ask(self, place, limit)
-
-    monkeypatch.setattr(Deliveries, "ask_from", note)
+    asked = places_asked(monkeypatch, Deliveries)
     monkeypatch.setattr(follow_module, "WORTH_DELIVERING", 1)
     url, events = filled
     assert read(url) == (events, EVENTS // 10)

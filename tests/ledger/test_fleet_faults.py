@@ -28,13 +28,6 @@ ORIGIN = Origin("cli:tester", "test")
 _names = (f"F{n}" for n in itertools.count())
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    made = Server(tmp_path_factory.mktemp("nats")).start()
-    yield made
-    made.kill()
-
-
 @pytest.fixture
 def url(server, home):
     made = f"nats://{server.address}/{next(_names)}"

@@ -7,7 +7,6 @@ import os
 
 import apsw
 import pytest
-from nats_servers import Server
 
 from commands.fleet_checks import check_fleet
 from ledger.event import Draft, Origin
@@ -16,13 +15,6 @@ from ledger.replica import FleetStore
 
 ORIGIN = Origin("cli:tester", "test")
 WORDS = b"SECRET words"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    made = Server(tmp_path_factory.mktemp("nats")).start()
-    yield made
-    made.kill()
 
 
 @pytest.fixture

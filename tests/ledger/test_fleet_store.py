@@ -6,21 +6,12 @@ import itertools
 import os
 
 import pytest
-from nats_servers import Server
 from store_contract import Clock, Place, StoreContract
 
 from ledger.event import Origin
 from ledger.fleet import create_fleet, open_fleet
 
 _names = (f"T{n}" for n in itertools.count())
-
-
-@pytest.fixture(scope="session")
-def server(tmp_path_factory):
-    """One server, R1, flushing before it acknowledges."""
-    made = Server(tmp_path_factory.mktemp("nats")).start()
-    yield made
-    made.kill()
 
 
 class Fleet(Place):
