@@ -22,10 +22,6 @@ GAP_HOURS = 24
 RECENT = 10_000
 
 
-def _is_fleet(ledger: Ledger) -> bool:
-    return hasattr(ledger.store, "stream")
-
-
 def _permissions(ledger: Ledger) -> Iterator[Finding]:
     for name, mode in (("", 0o700), ("ledger.db", 0o600), ("ledger.lock", 0o600)):
         path = os.path.join(ledger.folder, name) if name else ledger.folder
@@ -63,7 +59,7 @@ def _place(ledger: Ledger) -> Iterator[Finding]:
         check_found(ledger.folder)
     except GatebookError as error:
         yield Finding("place", "problem", str(error))
-    if not _is_fleet(ledger) and trusted_id(ledger.folder) != ledger.id:
+    if not ledger.store.url and trusted_id(ledger.folder) != ledger.id:
         yield Finding(
             "trust",
             "note",
@@ -160,7 +156,7 @@ def _keys(ledger: Ledger) -> Iterator[Finding]:
             yield Finding("keys", "ok", f"{name} key")
         except GatebookError as error:
             # Of a fleet's machines one has the keys; of a ledger of files, this one has lost them or was told others.
-            fleet = _is_fleet(ledger) and not os.path.lexists(os.path.join(keys_dir(ledger.id), name))
+            fleet = ledger.store.url and not os.path.lexists(os.path.join(keys_dir(ledger.id), name))
             mend = (
                 "the machine that ran `gatebook init` signs; to sign here too, copy its keys (docs/scale.md)"
             )
@@ -257,22 +253,16 @@ def _refusals(ledger: Ledger) -> Iterator[Finding]:
 
 
 def _artifacts(ledger: Ledger) -> Iterator[Finding]:
-    folder = os.path.join(ledger.folder, "artifacts")
-    if not os.path.isdir(folder):
-        return
-    named = {
-        row[0]
-        for row in ledger.store.query(
-            "SELECT json_extract(CAST(envelope AS TEXT), '$.content_digest') FROM events WHERE content IS NULL AND salt IS NOT NULL"
-        )
-    }
-    orphans = [name for name in os.listdir(folder) if name not in named]
+    from ledger.event import ARTIFACTS
+    from ledger.leftovers import unnamed_artifacts
+
+    orphans = unnamed_artifacts(ledger.store)
     if orphans:
         yield Finding(
             "artifacts",
             "note",
             f"{len(orphans)} files that no event names (a crash while writing)",
-            f"they can be deleted from {folder}",
+            f"they can be deleted from {os.path.join(ledger.folder, ARTIFACTS)}",
         )
 
 
@@ -299,7 +289,7 @@ def examine(ledger: Ledger) -> list[Finding]:
             found.append(Finding(check.__name__.strip("_"), "problem", str(error)))
     found += _files(ledger)
     found += _hooks()
-    if _is_fleet(ledger):
+    if ledger.store.url:
         from commands.fleet_checks import check_fleet
 
         found += check_fleet(ledger)

@@ -101,7 +101,7 @@ def _last(ledger: Ledger, wanted: Filter, first: int, last: int, count: int) -> 
 
 def _waiting(ledger: Ledger, context: Context) -> Callable[[], object]:
     """How to wait for more: of a fleet's ledger, it comes with following the stream."""
-    if not hasattr(ledger.store, "follow"):
+    if not ledger.store.url:
         return lambda: time.sleep(POLL_SECONDS)
     from commands.sync import Follower
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from commands.context import Context, emit
 from commands.flags import Args, Command, Flag, Word, whole_number
 from ledger.errors import Invalid, Usage
@@ -11,27 +9,28 @@ from ledger.errors import Invalid, Usage
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ledger.access import Ledger
+    from ledger.event import Origin
     from projections.engine import Proposal, World
 
 
-def purge(ledger: Ledger) -> bool:
-    """Remove what could still hold erased content: the views, artifacts of redacted events, the WAL. False: a reader is in the way."""
-    from projections.views import locked, path_of, remove
+def purge(ledger: Ledger, origin: Origin) -> bool:
+    """Remove what could still hold erased content: views, artifacts that no event names, the WAL. False: a reader is in the way."""
+    from ledger.leftovers import named_artifacts, remove_artifacts, remove_views, unnamed_artifacts
+    from projections.views import locked
 
+    store = ledger.store
     # Under the views' lock: a build that read the content before would else give its file the name after this.
     with locked(ledger):
-        remove(path_of(ledger))
-    folder = os.path.join(ledger.folder, "artifacts")
-    for (seq,) in ledger.store.query(
-        "SELECT seq FROM events WHERE salt IS NULL AND json_extract(CAST(envelope AS TEXT), '$.content_digest') IS NOT NULL"
-        if os.path.isdir(folder)
-        else "SELECT 1 WHERE 0"
-    ):
-        event = ledger.store.reader().event(int(str(seq)))
-        path = os.path.join(folder, (event.content_digest if event else None) or "-")
-        if os.path.lexists(path):
-            os.unlink(path)
-    return ledger.store.empty_wal()
+        remove_views(ledger.folder)
+    if unnamed_artifacts(store, set()):
+        upto, named = store.head().seq, named_artifacts(store)
+        # While others wait to write: an artifact is written before the event that names it is there.
+        store.transact(
+            lambda _reader: [],
+            origin,
+            then=lambda: remove_artifacts(store, named | named_artifacts(store, upto)),
+        )
+    return store.empty_wal()
 
 
 def run(args: Args, context: Context) -> int:
@@ -43,7 +42,7 @@ def run(args: Args, context: Context) -> int:
     if not args.reason.strip():
         raise Usage("--reason must say why")
     reason = args.reason.encode("utf-8", "surrogateescape")
-    ledger = context.ledger()
+    ledger, origin = context.ledger(), context.origin()
     erased: list[int] = []
 
     def decide(world: World) -> list[Proposal]:
@@ -62,9 +61,9 @@ def run(args: Args, context: Context) -> int:
             world.reader.erase(seq)
         return [Proposal("ledger", "ledger.redacted", Redacted(tuple(erased)), content=reason)]
 
-    done = submit(ledger, context.origin(), decide)
+    done = submit(ledger, origin, decide)
     # Crash here: the record and the erasure stand (one transaction); the same call again finishes the purge.
-    clean = purge(ledger)
+    clean = purge(ledger, origin)
     emit(
         {
             "seq": done.events[0].seq if done.events else None,

@@ -10,6 +10,7 @@ from commands.flags import Args, Command, Flag
 from commands.moments import until
 from commands.verify import compare_stream, unreadable
 from ledger.errors import Tampered
+from ledger.leftovers import VIEWS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _judge(ledger: Ledger, args: Args) -> tuple[Report, dict[str, object]]:
         from commands.audit.against import check_recorded
 
         check_recorded(ledger, report)
-    if report.ok and upto is None and os.path.exists(os.path.join(ledger.folder, "views.db")):
+    if report.ok and upto is None and os.path.exists(os.path.join(ledger.folder, VIEWS)):
         differ = _views_differ(ledger)
         more["views"] = "differ" if differ else "equal"
         if differ:

@@ -22,7 +22,7 @@ MOST_REST = 30.0
 
 def _keeping_up(ledger: Ledger, context: Context) -> Callable[[], None]:
     """How a fleet's replica follows while it is served; whatever hinders that is said, and the replica shown."""
-    if not hasattr(ledger.store, "follow"):
+    if not ledger.store.url:
         return lambda: None
     from commands.sync import Follower
 

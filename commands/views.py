@@ -51,10 +51,11 @@ def check(ledger: Ledger, progress: Callable[[int, int], None] | None = None) ->
 
     Both up to the head as it was when this began: others go on writing.
     """
-    from projections.views import build, differences, locked, path_of, remove
+    from ledger.leftovers import CHECK, remove_database
+    from projections.views import build, differences, locked, path_of
 
     path = path_of(ledger)
-    fresh = f"{path}.check-{os.getpid()}"
+    fresh = path + CHECK
     with locked(ledger):
         head = ledger.store.head().seq
         try:
@@ -64,7 +65,7 @@ def check(ledger: Ledger, progress: Callable[[int, int], None] | None = None) ->
             _catch_up_first(path, ledger, head)
             return events, differences(path, fresh)
         finally:
-            remove(fresh)
+            remove_database(fresh)
 
 
 def _catch_up_first(path: str, ledger: Ledger, head: int) -> None:

@@ -43,7 +43,7 @@ class Ledger:
         self.store = store
         self.path = store.path
         self.folder = store.folder
-        self.place: str = getattr(store, "url", store.folder)
+        self.place = store.url or store.folder
         """Where the ledger is, as its users name it: a fleet's URL, else the directory."""
         self.notice = ""
         """What a reader must be told: that the fleet did not answer when this was opened, so its replica is read."""

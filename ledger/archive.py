@@ -18,7 +18,7 @@ from ledger import clock
 from ledger.access import ARCHIVE_ID, FOLDER, GITIGNORE, Ledger, ledger_id_of
 from ledger.canonical import encode, parse_stored, quote
 from ledger.errors import Conflict, Invalid, Tampered, Unavailable
-from ledger.event import MAX_CONTENT, Event, content_digest
+from ledger.event import ARTIFACTS, MAX_CONTENT, Event, content_digest
 from ledger.files import flush_names, write_whole
 from ledger.sqlite import FORMAT, INSERT, SQLiteStore, connect, create_schema, explain, insert_in_order
 from ledger.verify import Report, verify
@@ -163,9 +163,9 @@ def _insert(connection: apsw.Connection, folder: str, events: Iterable[Event]) -
     for event in events:
         content = event.content
         if content is not None and len(content) > MAX_CONTENT:
-            os.makedirs(os.path.join(folder, "artifacts"), 0o700, exist_ok=True)
+            os.makedirs(os.path.join(folder, ARTIFACTS), 0o700, exist_ok=True)
             assert event.salt is not None
-            write_whole(os.path.join(folder, "artifacts", content_digest(event.salt, content)), content)
+            write_whole(os.path.join(folder, ARTIFACTS, content_digest(event.salt, content)), content)
             content = None
         rows.append((event.seq, event.envelope, event.data, event.salt, content, event.hash))
     if rows:
@@ -311,15 +311,15 @@ def _copy(source: str, target: str, progress: Callable[[int, int], None] | None)
 
 
 def _copy_artifacts(source: str, target: str) -> None:
-    folder = os.path.join(source, "artifacts")
+    folder = os.path.join(source, ARTIFACTS)
     if not os.path.isdir(folder) or os.path.realpath(source) == os.path.realpath(target):
         return
-    os.makedirs(os.path.join(target, "artifacts"), 0o700, exist_ok=True)
+    os.makedirs(os.path.join(target, ARTIFACTS), 0o700, exist_ok=True)
     for name in sorted(os.listdir(folder)):
         if name.startswith("."):
             continue
         with open(os.path.join(folder, name), "rb") as file:
-            write_whole(os.path.join(target, "artifacts", name), file.read())
+            write_whole(os.path.join(target, ARTIFACTS, name), file.read())
 
 
 def _verified_copy(temporary: str, path: str) -> Report:

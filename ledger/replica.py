@@ -21,6 +21,7 @@ from ledger.files import write_whole
 from ledger.fleet_write import FleetReader, Refusal, Write
 from ledger.follow import Behind, Walk
 from ledger.jetstream import NoStream, Stream, WrongLast
+from ledger.leftovers import hold_views, remove_artifacts, remove_views
 from ledger.nats_client import Silence
 from ledger.objects import Objects
 from ledger.sqlite import INSERT, SQLiteReader, SQLiteStore, explain
@@ -261,21 +262,14 @@ class FleetStore(SQLiteStore):
 
     def _remove_views(self) -> bool:
         """Remove the views beside the log (projections.views): made again from what is left. False: they are being made."""
-        lock = os.open(
-            os.path.join(self.folder, "views.lock"),
-            os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
-            0o600,
-        )
         try:
-            # A build that read the content before would give its file the name after this.
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for name in ("views.db", "views.db-journal"):
-                if os.path.lexists(os.path.join(self.folder, name)):
-                    os.unlink(os.path.join(self.folder, name))
+            held = hold_views(self.folder)
         except BlockingIOError:
             return False
+        try:
+            remove_views(self.folder)
         finally:
-            os.close(lock)
+            os.close(held)
         return True
 
     def _purge(self) -> None:
@@ -287,10 +281,7 @@ class FleetStore(SQLiteStore):
         events = [
             event for event in map(self.reader().event, redacted) if event is not None and event.redacted
         ]
-        for event in events:
-            path = os.path.join(self.folder, "artifacts", str(event.content_digest))
-            if os.path.lexists(path):
-                os.unlink(path)
+        remove_artifacts(self)
         if self._remove_views() and self.empty_wal(wait_ms=100):
             os.unlink(self.owed)
         try:

@@ -17,7 +17,7 @@ from blake3 import blake3
 
 from ledger import clock
 from ledger.errors import Invalid, Refused, Tampered, Unavailable, Usage
-from ledger.event import MAX_CONTENT, Draft, Event, Head, Origin, head_of
+from ledger.event import ARTIFACTS, MAX_CONTENT, Draft, Event, Head, Origin, head_of
 from ledger.store import Recorded, prepare
 
 TYPE_CHECKING = False
@@ -345,6 +345,8 @@ class SQLiteStore:
 
     promise = "recorded"
     """How far an acknowledged event is promised, by name (DESIGN, What the record promises)."""
+    url = ""
+    """The fleet's ledger that this is a replica of, as its users name it; empty for a ledger of files."""
     fault: Tampered | None = None
     """What is wrong with where the events come from, though the file is good: a fleet's stream that lost or rewrote some."""
 
@@ -594,7 +596,7 @@ class SQLiteStore:
 
         if len(content) > MAX_ARTIFACT:
             raise Invalid(f"content: {len(content)} bytes; {MAX_ARTIFACT} at most")
-        folder = os.path.join(self.folder, "artifacts")
+        folder = os.path.join(self.folder, ARTIFACTS)
         try:
             os.makedirs(folder, 0o700, exist_ok=True)
             # Crash here leaves an artifact that no event names: harmless, `doctor` shows it.
@@ -607,7 +609,7 @@ class SQLiteStore:
         if event.content is not None or not event.in_artifact:
             return event.content
         try:
-            with open(os.path.join(self.folder, "artifacts", event.content_digest or ""), "rb") as file:
+            with open(os.path.join(self.folder, ARTIFACTS, event.content_digest or ""), "rb") as file:
                 return file.read(MAX_ARTIFACT + 1)
         except OSError:
             return None

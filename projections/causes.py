@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 
 from ledger.canonical import quote
+from ledger.leftovers import VIEWS  # projections.views would cost more to import than a whole trace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import sqlite3
 
     from ledger.access import Ledger
-
-VIEWS = "views.db"  # projections.views.FILE, whose module would cost more to import than a whole trace
 
 
 def named(ledger: Ledger, type: str, member: str, value: str, after: int) -> list[int]:

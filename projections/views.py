@@ -17,11 +17,9 @@ The log's file is opened by APSW alone and this one by sqlite-utils alone; they 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import sqlite3
 import sys
-import time
 from itertools import chain, islice
 
 import apsw
@@ -30,6 +28,7 @@ from sqlite_utils.db import Database
 
 from ledger.errors import Tampered, Unavailable
 from ledger.event import Event
+from ledger.leftovers import NEW, VIEWS, hold_views, remove_database
 from ledger.sqlite import RANGE_SQL, explain
 from ledger.sqlite import connect as connect_log
 from projections.engine import aggregate_of, load
@@ -46,13 +45,13 @@ if TYPE_CHECKING:
     from ledger.sqlite import Row, SQLiteStore
 
 VERSION = "views/1"
-FILE = "views.db"
 READ = 100  # events at a time: few enough that they and their rows stay in the processor's cache
 GROUP = 50  # rows that one statement inserts
 WAITING = 10_000  # streams' rows that wait in memory
 TEXTS = 16_000  # events whose words are indexed by one statement
 LARGE = 20_000  # events: views of fewer keep SQLite's own pages, of which many would be nearly empty
 LARGE_PAGE = 16_384  # bytes: fewer pages to split, write and read again
+HELD_SECONDS = 60.0
 FEW = 2_000  # events that are caught up without a connection and a thread of their own
 EVENT_COLUMNS: dict[str, Any] = {
     "seq": int,
@@ -98,7 +97,7 @@ def folds() -> str:
 
 def path_of(ledger: Ledger) -> str:
     """Where the views of a ledger lie."""
-    return os.path.join(ledger.folder, FILE)
+    return os.path.join(ledger.folder, VIEWS)
 
 
 def _create(database: Database) -> None:
@@ -343,13 +342,6 @@ def connect(path: str) -> Database:
     return Database(connection, recursive_triggers=False)
 
 
-def remove(path: str) -> None:
-    """Delete a views file and its journal; there is nothing in it that the log does not have."""
-    for name in (path, path + "-journal", path + "-wal", path + "-shm"):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-
-
 def bring_up(
     ledger: Ledger,
     database: Database,
@@ -369,9 +361,9 @@ def bring_up(
 def build(
     ledger: Ledger, path: str, progress: Callable[[int, int], None] | None = None, upto: int | None = None
 ) -> int:
-    """Make the views at `path` from nothing, up to event `upto`; returns the number of events. The file appears whole or not at all."""
-    temporary = f"{path}.{os.getpid()}.new"
-    remove(temporary)
+    """Make views at `path` from nothing, up to event `upto`, while the caller holds them; returns the number of events. The file appears whole or not at all."""
+    temporary = path + NEW
+    remove_database(temporary)  # of one that was killed
     os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
         database = connect(temporary)
@@ -387,7 +379,7 @@ def build(
         database.close()
         os.rename(temporary, path)
     except BaseException:
-        remove(temporary)
+        remove_database(temporary)
         raise
     return done
 
@@ -395,23 +387,13 @@ def build(
 @contextlib.contextmanager
 def locked(ledger: Ledger) -> Iterator[None]:
     """Hold the views' file: while it is built, caught up, compared or removed."""
-    handle = os.open(
-        os.path.join(ledger.folder, "views.lock"),
-        os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
-        0o600,
-    )
     try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise Unavailable(
-                        f"{ledger.folder}: another process has been making the views for a minute; call again"
-                    ) from None
-                time.sleep(0.01)
+        handle = hold_views(ledger.folder, HELD_SECONDS)
+    except BlockingIOError:
+        raise Unavailable(
+            f"{ledger.folder}: another process has been making the views for a minute; call again"
+        ) from None
+    try:
         yield
     finally:
         os.close(handle)
@@ -436,7 +418,7 @@ def catch_up(ledger: Ledger, progress: Callable[[int, int], None] | None = None)
                 why = (
                     "another program keeps reading the old ones" if busy else f"the file is damaged ({error})"
                 )
-            remove(path)
+            remove_database(path)
             sys.stderr.write(f"gatebook: {path}: the views are made anew: {why}\n")
         try:
             build(ledger, path, progress)

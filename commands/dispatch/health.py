@@ -33,8 +33,9 @@ def _default_file(context: Context) -> str:
     """
     from ledger.home import state_dir
 
-    of_fleet = context.ledger_given is not None and context.ledger_given.startswith("nats://")
-    return os.path.join(context.ledger().folder if of_fleet else state_dir(), "provider-health.json")
+    ledger = context.ledger() if context.ledger_given is not None else None
+    folder = ledger.folder if ledger is not None and ledger.store.url else state_dir()
+    return os.path.join(folder, "provider-health.json")
 
 
 def _read(path: str) -> bytes:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 import stories
@@ -177,3 +178,48 @@ def test_a_reader_that_is_in_the_way_is_said_and_the_same_call_finishes(cli):
     reader.stdout.close()
     assert cli.json("redact", seq, "--reason", "r")["purged"] is True
     assert files_with(cli.folder, marks) == []
+
+
+def killed_while(condition, *command):
+    """Run a command as a process and kill it as soon as `condition` holds."""
+    process = subprocess.Popen([sys.executable, "-m", "commands", *command], stdout=subprocess.DEVNULL)
+    while process.poll() is None and not condition():
+        time.sleep(0.001)
+    assert process.poll() is None
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.parametrize("options", [(), ("--check",)])
+def test_views_whose_maker_was_killed_hold_nothing_of_what_is_erased_later(cli, options):
+    text, marks = marked("half", 400_000)
+    line = json.dumps({"stream": "x-notes/1", "type": "x.note", "content": text}) + "\n"
+    cli.write("many.jsonl", line * 60)
+    last = cli.json("append", "--batch", "many.jsonl")["events"][-1]["seq"]
+    cli.ok("rebuild")
+    os.unlink("many.jsonl")
+    half = f"{cli.ledger}/views.db{'.check' if options else ''}.new"
+    killed_while(
+        lambda: os.path.exists(half) and os.path.getsize(half) > 4_000_000,
+        "--ledger",
+        cli.ledger,
+        "rebuild",
+        *options,
+    )
+    assert os.path.basename(half) in map(os.path.basename, files_with(cli.ledger, marks))
+    assert cli.json("redact", *range(last - 59, last + 1), "--reason", "r")["purged"] is True
+    assert files_with(cli.folder, marks) == []
+
+
+def test_an_artifact_whose_writer_was_killed_goes_with_what_is_erased(cli):
+    """It, and the file that was to become it, are named by no event; those of other events stay."""
+    text, marks = marked("whole", 700_000)
+    cli.write("whole.txt", text)
+    seq, other = cli.note(1, content="@whole.txt"), cli.note(1, content="@whole.txt")
+    os.unlink("whole.txt")
+    (kept,) = (name for name in os.listdir(f"{cli.ledger}/artifacts") if name in cli.ok("show", other))
+    for name in ("1" * 64, f".{'1' * 64}.99.99.tmp"):
+        cli.write(f"{cli.ledger}/artifacts/{name}", text)
+    cli.ok("redact", seq, "--reason", "r")
+    assert os.listdir(f"{cli.ledger}/artifacts") == [kept]
+    assert cli("verify")[0] == 0

@@ -274,7 +274,7 @@ def test_what_hinders_following_is_said_once_and_not_waited_for_by_every_page(mo
                 raise problem
 
     monkeypatch.setattr("commands.sync.Follower", Follower)
-    ledger = SimpleNamespace(store=SimpleNamespace(follow=None))
+    ledger = SimpleNamespace(store=SimpleNamespace(url="nats://host:1/books"))
     context = SimpleNamespace(log=lambda: SimpleNamespace(warning=said.append))
     catch_up = _keeping_up(ledger, context)
     for _ in range(3):

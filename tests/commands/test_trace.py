@@ -168,7 +168,7 @@ def test_tracing_a_long_stream_stays_quick(cli):
 def test_effects_are_the_same_with_views_without_and_with_views_that_lag(cli):
     import os
 
-    from projections.views import FILE
+    from ledger.leftovers import VIEWS
 
     seqs = stories.plan_run(cli)
     first = cli.note(1, causation=str(seqs["approved"]))
@@ -180,7 +180,7 @@ def test_effects_are_the_same_with_views_without_and_with_views_that_lag(cli):
     lagging = cli.json("trace", seqs["approved"], "--json")
     assert effects(lagging) == effects(without) | {second, third}
     assert effects(cli.json("trace", second, "--json")) == set()
-    with open(os.path.join(cli.ledger, FILE), "r+b") as file:
+    with open(os.path.join(cli.ledger, VIEWS), "r+b") as file:
         file.write(b"not a database")
     assert cli.json("trace", seqs["approved"], "--json") == lagging
 

@@ -1,0 +1,88 @@
+"""What must not outlive an erasure: the views beside a log, finished or half made, and files of contents that no event names.
+
+The views themselves are made by `projections.views`; here are their names and their lock, because a store that follows
+another's redaction removes them, too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+
+from ledger.event import ARTIFACTS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ledger.sqlite import SQLiteStore
+
+VIEWS = "views.db"
+VIEWS_LOCK = "views.lock"
+NEW = ".new"  # after a views file's name: it is being made
+CHECK = ".check"  # made to be compared with the standing one
+
+
+def hold_views(folder: str, seconds: float = 0.0) -> int:
+    """The handle that holds the views of `folder` until it is closed: to build, catch up, compare or remove them.
+
+    Raises:
+        BlockingIOError: somebody else held them for `seconds`.
+    """
+    handle = os.open(
+        os.path.join(folder, VIEWS_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+    )
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                os.close(handle)
+                raise
+            time.sleep(0.01)
+        except BaseException:
+            os.close(handle)
+            raise
+        else:
+            return handle
+
+
+def remove_database(path: str) -> None:
+    """Delete a SQLite file and what SQLite keeps beside it."""
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        if os.path.lexists(path + suffix):
+            os.unlink(path + suffix)
+
+
+def remove_views(folder: str) -> None:
+    """Delete the views beside a log, and those that somebody was making when he was killed; the caller holds them."""
+    path = os.path.join(folder, VIEWS)
+    for made in ("", NEW, CHECK, CHECK + NEW):
+        remove_database(path + made)
+
+
+def named_artifacts(store: SQLiteStore, after: int = 0) -> set[str]:
+    """The artifacts that hold the content of an event later than `after`."""
+    rows = store.query(
+        "SELECT json_extract(CAST(envelope AS TEXT), '$.content_digest') FROM events "
+        "WHERE seq > ? AND content IS NULL AND salt IS NOT NULL",
+        (after,),
+    )
+    return {str(row[0]) for row in rows}
+
+
+def unnamed_artifacts(store: SQLiteStore, named: set[str] | None = None) -> list[str]:
+    """The files in the artifacts' folder that hold no event's content: redacted, or a crash while writing."""
+    try:
+        found = os.listdir(os.path.join(store.folder, ARTIFACTS))
+    except FileNotFoundError:
+        return []
+    if named is None:
+        named = named_artifacts(store) if found else set()
+    return sorted(name for name in found if name not in named)
+
+
+def remove_artifacts(store: SQLiteStore, named: set[str] | None = None) -> None:
+    """Delete what `unnamed_artifacts` finds; the caller holds the ledger's lock, so that nobody is writing one."""
+    for name in unnamed_artifacts(store, named):
+        os.unlink(os.path.join(store.folder, ARTIFACTS, name))
