@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 VERSION = "0.1.0"
 AS_PROCESS = [sys.executable, "-c", "from commands.entry import main; main()"]  # gatebook, started by itself
 JSON_FAMILIES = ("codex", "route")  # drop-ins, whose callers read every answer from stdout
+_HOOKS = (["guard", "stop"], ["guard", "capture"])
 _GLOBAL = {
     "--ledger": "ledger_given",
     "--actor": "actor_given",
@@ -147,6 +148,24 @@ def _bad_call(error: Usage) -> int:
     return error.exit_code
 
 
+def _is_hook(argv: list[str]) -> bool:
+    """Whether an agent's hook is called, however wrongly: its caller takes any other exit code than 0 for a veto."""
+    rest = list(argv)
+    while rest and rest[0].startswith("--"):
+        del rest[: 2 if rest[0] in _GLOBAL else 1]
+    return rest[:2] in _HOOKS
+
+
+def _let_go() -> int:
+    """A hook's answer when it could not be asked: the agent goes on."""
+    try:
+        emit({})
+        sys.stdout.flush()
+    except OSError:
+        pass  # nobody reads it; the exit code says the same
+    return 0
+
+
 def _escaped(c: str) -> str:
     """A character that could break the line or steer the terminal, written out; what is not UTF-8 goes to the stream."""
     return " " if c == "\n" else c if "\ud800" <= c <= "\udfff" else c.encode("unicode_escape").decode()
@@ -227,6 +246,8 @@ def run(argv: list[str]) -> int:
 
             traceback.print_exc()
         code = 3 if fault.exit_code == 3 else 1
+    if code and _is_hook(argv):
+        code = _let_go()
     try:
         context.close()
     except Exception as error:  # noqa: BLE001

@@ -300,6 +300,31 @@ def test_the_guard_lets_go_with_one_line_when_it_cannot_tell(house, document):
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("guard", "stop", "--bogus"),
+        ("guard", "stop", "word"),
+        ("guard", "stop", "--runs"),
+        ("guard", "capture", "--runs", "x"),
+        ("--log-level", "loud", "guard", "stop"),
+        ("--ledger=", "guard", "stop"),
+        ("--bogus", "guard", "stop"),
+    ],
+)
+def test_a_hook_that_is_called_wrongly_lets_the_agent_go_on_too(house, words):
+    """An agent takes exit 2 of a Stop hook for a veto: a mistyped flag would keep it from ever stopping."""
+    house.ready("1")
+    code, answer, err = house.cli(*words)
+    assert (code, answer) == (0, {})
+    assert err.count("\n") == 1
+
+
+def test_a_word_that_only_looks_like_a_hook_keeps_its_own_exit_code(house):
+    for words in (("guard",), ("guard", "stopp"), ("show", "guard", "stop"), ("--ledger", "guard", "stop")):
+        assert house.cli(*words)[:2] == (2, None)
+
+
 def test_the_guard_lets_go_without_a_ledger_and_with_a_broken_one(house, tmp_path):
     house.ready("1")
     asked = {"session_id": "s1"}
