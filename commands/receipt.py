@@ -30,7 +30,13 @@ _OUT = Flag("--out", "FILE", "where the receipt's file goes (0600)", required=Tr
 def issue(args: Args, context: Context) -> int:
     """`receipt issue`: by a person at a terminal, or signed where the authority policy says so."""
     from commands.authority.signing import policy_of
-    from commands.plan_runs.receipts import local_user, new_receipt, reference, require_person
+    from commands.plan_runs.receipts import (
+        local_user,
+        new_receipt,
+        reference,
+        require_person,
+        require_place,
+    )
     from projections.authority import required
 
     if (args.statement is None) != (args.signature is None):
@@ -42,6 +48,8 @@ def issue(args: Args, context: Context) -> int:
     signed = args.sign or args.statement is not None
     if not required(policy, "receipt.issued") and not signed and args.statement_out is None:
         _recorded_refusal(context, require_person)
+    if args.statement_out is None:
+        require_place(args.out)
     given: dict[str, Any] = {}
     if args.statement is not None:
         given = _from_statement(args)
@@ -282,8 +290,9 @@ def revoke(args: Args, context: Context) -> int:
 
 def delegate(args: Args, context: Context) -> int:
     """`receipt delegate`: a child of a template's receipt: fewer actions, no longer life, its own concrete target."""
-    from commands.plan_runs.receipts import local_user, new_receipt
+    from commands.plan_runs.receipts import local_user, new_receipt, require_place
 
+    require_place(args.out)
     _, state = _presented(context, args.parent)
     parent = state.issued
     assert parent is not None

@@ -149,6 +149,15 @@ def config_actions() -> dict[str, ActionRule]:
     return found
 
 
+def known_actions() -> tuple[str, ...]:
+    """Every action that a receipt here may name, sorted; the common ones alone while the user's config cannot be read."""
+    try:
+        own = config_actions()
+    except Invalid:
+        own = {}
+    return tuple(sorted({**ACTIONS, **own}))
+
+
 def new_receipt(
     ledger: Ledger,
     *,
@@ -217,6 +226,18 @@ def _receipt_id(ledger_id: str, nonce: str) -> str:
     from blake3 import blake3
 
     return blake3(f"{ledger_id} {nonce}".encode()).hexdigest()[:32]
+
+
+def require_place(path: str) -> None:
+    """Raise `Invalid` where no receipt's file can be made: looked at before the event, which cannot be taken back."""
+    whole = os.path.abspath(path)
+    folder = os.path.dirname(whole)
+    if os.path.isdir(whole):
+        raise Invalid(f"--out {path}: is a folder; name the receipt's file in it")
+    if not os.path.isdir(folder):
+        raise Invalid(f"--out {path}: there is no folder {folder}; make it, or name another file")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise Invalid(f"--out {path}: nothing can be written in {folder}; name another file")
 
 
 def write_receipt(path: str, issued: Issued) -> None:

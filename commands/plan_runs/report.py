@@ -181,9 +181,9 @@ def _urgent_action(each: ReportItem) -> str:
 
 
 def _receipt_command(each: ReportItem) -> str:
-    from projections.receipt_rules import ACTIONS
+    from commands.plan_runs.receipts import known_actions
 
-    named = [action for action in sorted(ACTIONS) if action in each.notes]
+    named = [action for action in known_actions() if action in each.notes]
     target = "quiz" if named and named[0].startswith("quiz.") else "assignment"
     target_id = each.assignment.get("quiz_id") if target == "quiz" else None
     flags = " ".join(f"--action {action}" for action in named if action.startswith(f"{target}."))

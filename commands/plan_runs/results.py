@@ -131,14 +131,14 @@ def _check_notes(result: dict[str, Any], item: dict[str, Any]) -> None:
 
 def names_action_and_target(notes: str, item: dict[str, Any]) -> bool:
     """Whether notes name a known action and the item (its assignment or quiz id, or its name)."""
-    from projections.receipt_rules import ACTIONS
+    from commands.plan_runs.receipts import known_actions
 
     targets = [
         str(item[field])
         for field in ("assignment_id", "quiz_id", "name", "assignment_name")
         if item.get(field)
     ]
-    names_action = any(action in notes for action in ACTIONS)
+    names_action = any(action in notes for action in known_actions())
     return names_action and (not targets or any(target in notes for target in targets))
 
 

@@ -82,5 +82,12 @@ def _after_string(body: str, place: int) -> int:
 
 def _is_member(body: str, start: int) -> bool:
     """Whether `"name":` stands right before: the value of a member whose own container was lost."""
-    before = body[max(0, start - 1000) : start].rstrip(_SPACE)
-    return before.endswith(":") and before[:-1].rstrip(_SPACE).endswith('"')
+    colon = _before_space(body, start)
+    return body.endswith(":", 0, colon) and body.endswith('"', 0, _before_space(body, colon - 1))
+
+
+def _before_space(body: str, place: int) -> int:
+    """The end of what stands before `place` and the white space there; nothing is copied, however much there is."""
+    while place > 0 and body[place - 1] in _SPACE:
+        place -= 1
+    return place

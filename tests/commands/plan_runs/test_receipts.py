@@ -365,6 +365,39 @@ def test_a_profiles_own_action_comes_from_the_users_config(desk, house):
     desk.issue("assignment.*", code=1)
 
 
+def test_work_that_waits_for_a_profiles_own_action_is_a_canonical_result(house):
+    """The notes name an action that only the user's config knows; the report offers a receipt for it."""
+    config = house.folder / "home" / "config" / "gatebook"
+    config.mkdir(parents=True, exist_ok=True)
+    (config / "config.toml").write_text(
+        '[receipt_actions."assignment.peer_review"]\nlimit = 2\nterminal = false\n'
+    )
+    house.ready("1")
+    waits = {
+        "status": "skipped",
+        "reason_code": "authorization_required",
+        "notes": "needs assignment.peer_review on 200001",
+    }
+    house.ok("run", "next")
+    house.put(1, waits)
+    assert house.ok("run", "next")["accepted"]["status"] == "skipped"
+    report = (house.run / "REPORT.md").read_text()
+    assert "--target 200001 --action assignment.peer_review --session" in report
+
+
+def test_nothing_is_issued_where_the_receipts_file_cannot_be_made(desk, house):
+    for name in ("gone/r.json", "runs"):
+        err = desk.issue("assignment.submit_text", name=name, code=1)
+        assert err.count("\n") == 1
+        assert f"--out {house.folder / name}" in err
+    assert "receipt.issued" not in house.types()
+    desk.issue("assignment.comment", target=("automation_template", "weekly"), name="t.json")
+    expires = (house.now + timedelta(hours=0.5)).isoformat()
+    code, _, err = house.cli("receipt", "delegate", house.folder / "t.json", "--target-type", "assignment", "--target", "200001", "--action", "assignment.comment", "--session", "s1", "--expires", expires, "--out", house.folder / "gone" / "c.json")  # fmt: skip
+    assert (code, err.count("\n")) == (1, 1)
+    assert house.types().count("receipt.issued") == 1
+
+
 def test_a_receipt_of_another_ledger_is_unknown_here(desk, house):
     desk.issue("assignment.submit_text")
     house.cli("--ledger", house.folder / "other", "init")

@@ -245,6 +245,8 @@ def test_raw_text_before_the_verdict_is_fine(text):
         "{" + APPROVAL + "}",
         '"result": ' + APPROVAL,
         '"result" :\n' + APPROVAL,
+        '"result":' + "\n" * 2000 + APPROVAL,
+        '"result"' + " " * 2000 + ":" + APPROVAL,
         '{"note": "}", oops ' + APPROVAL,
         "{ [ } " + APPROVAL,
         "```json\n" + APPROVAL + "\n```",
@@ -255,7 +257,7 @@ def test_raw_text_before_the_verdict_is_fine(text):
         '{"a": {"b": 1, "b": 1}}\n' + APPROVAL,
         '{"a": NaN}\n' + APPROVAL,
     ],
-    ids=range(25 + 1),
+    ids=range(25 + 3),
 )
 def test_raw_text_without_one_clear_last_object_is_malformed(text):
     # An object in a bare string opens with a quote that the object's end leaves open: not ours to guess.
