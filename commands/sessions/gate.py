@@ -6,6 +6,7 @@ import sys
 
 from commands.context import Context
 from commands.flags import Args, Command, Flag
+from ledger.errors import Usage
 
 _MODES = ("plugin-json", "raw")
 
@@ -31,6 +32,8 @@ def _run(args: Args, context: Context) -> int:
     from commands.sessions.gate_run import DEFAULT_TIMEOUT, GateResult, read_focus, run_gate
     from commands.sessions.signals import exit_on_signals
 
+    if args.timeout == 0:
+        raise Usage("--timeout: 0 seconds are no time for a review; give 1 or more")
     focus = read_focus(args.focus_file)
     root, skipped = _skipped_by_config()
     if skipped:

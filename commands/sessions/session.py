@@ -59,6 +59,8 @@ def _run(args: Args, context: Context) -> int:
     for flag, value in (("--executor", args.executor), ("--reviewer", args.reviewer), ("--gate", args.gate)):
         if value is not None:
             split_command(value, flag)
+    if args.timeout == 0:
+        raise Usage("--timeout: 0 seconds are no time for a program; give 1 or more")
     programs = Programs(args.executor, args.reviewer, args.gate, float(args.timeout or ROUND_TIMEOUT))
     with exit_on_signals():
         writer, _, _ = start(context, args, attached=True)

@@ -57,6 +57,20 @@ def test_check_report_prints_one_document_and_exits_by_it(tmp_path):
     assert gatebook("session", "check-report", "--role", "reviewer", data=b"\xff").returncode == 1
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("gate", "run", "--focus-file", "focus", "--producer", "true"),
+        ("session", "run", "--review-only", "--executor", "true", "--reviewer", "true"),
+    ],
+)
+def test_no_time_at_all_is_a_wrong_call_and_not_the_default(tmp_path, words):
+    (tmp_path / "focus").write_text("look")
+    done = gatebook(*words, "--timeout", "0", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"--timeout: 0 seconds" in done.stderr
+
+
 def test_gate_run_as_a_process(git, tmp_path):
     focus = tmp_path / "focus"
     focus.write_text("f")
