@@ -19,7 +19,7 @@ from commands.plan_runs.results import RESULT, ResultRuleError
 from commands.plan_runs.rooted import make_folder
 from commands.plan_runs.routes import SubRouterError
 from commands.plan_runs.run_folder import StalePlanError
-from commands.plan_runs.run_ledger import Documents, Run, read_documents, require_owner
+from commands.plan_runs.run_ledger import Documents, Run, read_documents, refuse_credentials, require_owner
 from ledger.errors import Refused
 
 TYPE_CHECKING = False
@@ -192,6 +192,11 @@ def fresh_result(run: Run, world: World, documents: Documents, state: State, ite
 
 
 def _error(why: str) -> dict[str, Any]:
+    from ledger.credentials import find_credential
+
+    kind = find_credential(why.encode("utf-8", "replace"))
+    if kind is not None:
+        why = f"{why.partition(':')[0]}: the rest holds what looks like a credential ({kind}) and is left out"
     return {"status": "error", "notes": f"No canonical result: {why}"}
 
 
@@ -345,9 +350,14 @@ def _report(run: Run, skills: SkillFolder | None = None) -> None:
 
 
 def pause(run: Run, reason: str) -> dict[str, Any]:
-    """`run pause`: the items that remain get deferred results, which a later hand-off in this owned run may replace."""
+    """`run pause`: the items that remain get deferred results, which a later hand-off in this owned run may replace.
+
+    `Usage` or `Refused` for a reason that no result may carry, before anything is written.
+    """
     from projections.plan_run_events import PAUSED
 
+    wanted = deferral(f"paused: {reason}")
+    _check_reason(run, wanted, reason)
     accept_open(run, missing_is="waiting")
     shared: Shared | None = None
     paused: list[str] = []
@@ -363,7 +373,7 @@ def pause(run: Run, reason: str) -> dict[str, Any]:
             proposals.append(_interrupted(stream, claim, state.items[state.open.index - 1]))
         for item in state.items:
             if state.is_approved(item) and item.key not in state.results:
-                found = write_canonical(run.folder.path, item.key, deferral(f"paused: {reason}"))
+                found = write_canonical(run.folder.path, item.key, wanted)
                 proposals.append(deferred(claim, stream, item, found, shared, PAUSED))
                 paused.append(item.key)
         return proposals
@@ -376,3 +386,14 @@ def pause(run: Run, reason: str) -> dict[str, Any]:
     run.submit(decide, then=write)
     _report(run)
     return {"paused": True, "deferred_result_keys": paused}
+
+
+def _check_reason(run: Run, wanted: dict[str, Any], reason: str) -> None:
+    from commands.plan_runs.results import validate_result
+    from ledger.errors import Usage
+
+    try:
+        validate_result(wanted, run.folder.path)
+    except ResultRuleError as error:
+        raise Usage(f"--reason {reason[:60]!r}: is no reason that a result may give ({error}); say it in words") from None
+    refuse_credentials(reason.encode("utf-8", "surrogateescape"), "--reason")

@@ -80,6 +80,8 @@ class Found:
 
 def look_at(run: Run, world: World, documents: Documents, item: Item) -> Found | None:
     """The item's result as it lies there: None without a file; `ResultRuleError` naming the rule it breaks."""
+    from ledger.credentials import find_credential
+
     try:
         read = read_result(run.folder.path, item.key)
     except (Invalid, Refused) as error:
@@ -89,6 +91,13 @@ def look_at(run: Run, world: World, documents: Documents, item: Item) -> Found |
     if read is None:
         return None
     value, raw = read
+    kind = find_credential(raw)
+    if kind is not None:
+        # Not left to the append: its refusal would hold the whole run up, and could not name the file.
+        raise ResultRuleError(
+            "credential",
+            f"{RESULT} holds what looks like a credential ({kind}); take it out, a log keeps what it is given",
+        )
     planned = documents.plan["items"][item.index - 1]
     named = {**planned, **documents.assignment(planned)}
     evidence = validate_result(

@@ -277,6 +277,52 @@ def test_a_paused_run_goes_on_with_the_same_owner(house):
     assert load(house.result(2)) == READY
 
 
+@pytest.mark.parametrize(
+    ("reason", "code"), [("TODO", 2), ("[todo]", 2), ("fix TBD", 2), ("ghp_" + "a1B2" * 9, 4)]
+)
+def test_a_pause_with_a_reason_that_no_result_may_give_writes_nothing(house, reason, code):
+    house.ready("1,2")
+    before = sorted(house.run.rglob("*")), house.types()
+    assert "--reason" in house.refused(code, "run", "pause", "--reason", reason)
+    assert (sorted(house.run.rglob("*")), house.types()) == before
+    house.ok("run", "pause", "--reason", "the list of TODO items comes first")
+
+
+def test_a_result_with_a_credential_is_an_error_that_names_the_rule_and_not_the_value(house):
+    """The run goes on; the worker's own bytes stay in the work directory, and nowhere else."""
+    token = "ghp_" + "a1B2" * 9
+    house.ready("1,2,3")
+    results = [
+        {"status": "skipped", "notes": f"the token {token} was denied"},
+        {"status": "draft_ready", "draft_path": f"/x/{token}/draft.md"},
+        SKIP,
+    ]
+    for place, result in enumerate(results):
+        (house.folder / f"{place + 1}.json").write_text(json.dumps(result))
+    worker = house.script(
+        f"#!/bin/sh\ni=$(sed 's/.*\"index\":\\([0-9]*\\).*/\\1/')\ncp {house.folder}/$i.json result.json\n"
+    )
+    found = house.ok("run", "execute", "--handoff", worker)
+    assert [line["status"] for line in found["executed"]] == ["error", "error", "skipped"]
+    for place in (1, 2):
+        notes = load(house.result(place))["notes"]
+        assert "credential" in notes
+        kept = house.result(place).parent / "result-history" / "rejected-1.json"
+        assert load(kept) == results[place - 1]
+    house.ok("run", "finalize")
+    log = b"".join(path.read_bytes() for path in (house.folder / ".gatebook").glob("ledger.db*"))
+    shown = (house.run / "REPORT.md").read_bytes() + (house.runs / "_processed.json").read_bytes()
+    assert token.encode() not in log + shown
+
+
+def test_a_fault_that_quotes_a_credential_is_told_by_its_rule_alone():
+    from commands.plan_runs.handing_off import _error
+
+    token = "ghp_" + "a1B2" * 9
+    assert token not in _error(f"result_file: holds the key '{token}' twice")["notes"]
+    assert "result_file" in _error(f"result_file: holds the key '{token}' twice")["notes"]
+
+
 def test_a_result_changed_after_it_was_recorded_stops_the_run(house):
     house.ready("1,2")
     house.ok("run", "next")
