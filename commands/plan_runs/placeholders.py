@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 
+# A wrapped paragraph breaks a placeholder in two; an empty line ends it.
 _PLACEHOLDER = re.compile(
-    r"UNFILLED_SKELETON|\[\s*(?:answer needed|placeholder|todo)\s*\]|\[\s*insert\b[^\]\n]*\]", re.IGNORECASE
+    r"UNFILLED_SKELETON|\[\s*(?:answer\s+needed|placeholder|todo)\s*\]|\[\s*insert\b[^\]\n]*(?:\n(?!\s*\n)[^\]\n]*){0,3}\]",
+    re.IGNORECASE,
 )
 _MARKER_WORD = re.compile(r"(?<![A-Za-z0-9])(?:TODO|TBD|FIXME)(?![A-Za-z0-9])")
-_EMPTY_ITEM = re.compile(r"(?:[-*+•]|\(?[0-9A-Za-z]{1,3}[.)])\s*(?:\[[ xX]?\])?")
+# An enumerator is a number, a letter or a small Roman number: `No.` is an answer.
+_EMPTY_ITEM = re.compile(
+    r"(?:[-*+•]|\(?(?:[0-9]{1,3}|[A-Za-z]|[ivx]{2,4}|[IVX]{2,4})[.)])\s*(?:\[[ xX]?\])?"
+)
 _RULE_OR_FRAME = re.compile(r"[-=_*+~|:\s─-╿]+")
 _TABLE_RULE = re.compile(r"\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?")
 _SETEXT = re.compile(r"(?:=+|-+)")
@@ -16,12 +21,12 @@ _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
 def find_placeholder(lines: list[str]) -> str | None:
-    """The first unresolved placeholder as `line N: …`, or None."""
-    for number, line in enumerate(lines, 1):
-        found = _PLACEHOLDER.search(line) or _MARKER_WORD.search(line)
-        if found:
-            return f"line {number}: {found.group()[:60]}"
-    return None
+    """The first unresolved placeholder as `line N: …`, else the first marker word so, or None."""
+    text = "\n".join(lines)
+    found = _PLACEHOLDER.search(text) or _MARKER_WORD.search(text)
+    if found is None:
+        return None
+    return f"line {text.count(chr(10), 0, found.start()) + 1}: {' '.join(found.group().split())[:60]}"
 
 
 def is_hollow(lines: list[str]) -> bool:

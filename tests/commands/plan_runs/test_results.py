@@ -48,6 +48,8 @@ def test_a_verified_draft_is_accepted_with_its_evidence(work):
         "[placeholder]",
         "[Todo]",
         "[insert name here]",
+        "[insert your answer\nto question 2 here]",
+        "[answer\r\n  needed]",
         "unfilled_skeleton",
         "TODO: prove",
         "x TBD",
@@ -60,8 +62,12 @@ def test_an_unresolved_placeholder_is_never_ready(work, text):
 
 
 @pytest.mark.parametrize(
-    "text", ["Todo list apps are common.", "todo el mundo", "METHODOLOGY", "inserted [here]", "[1] insert"]
-)
+    "text",
+    [
+        "Todo list apps are common.", "todo el mundo", "METHODOLOGY", "inserted [here]", "[1] insert", "[insert a\n\nnew paragraph]",
+        "No.", "# Question 1\nYes.\n",
+    ],
+)  # fmt: skip
 def test_ordinary_words_are_no_placeholders(work, text):
     (work / "draft.md").write_text(text)
     validate_result(DRAFT, str(work), item=ITEM)
