@@ -17,6 +17,7 @@ _EMPTY_ITEM = re.compile(
 _RULE_OR_FRAME = re.compile(r"[-=_*+~|:\s─-╿]+")
 _TABLE_RULE = re.compile(r"\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?")
 _SETEXT = re.compile(r"(?:=+|-+)")
+_NO_SETEXT = re.compile(r"(?:[-*+•>]|\d{1,3}[.)])\s")  # under an item or a quotation, `---` is a rule
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
@@ -32,12 +33,16 @@ def find_placeholder(lines: list[str]) -> str | None:
 def is_hollow(lines: list[str]) -> bool:
     """Whether nothing is left once blank lines, headings, empty list items, rules and table frames are taken away."""
     kept = [line.strip() for line in _COMMENT.sub("", "\n".join(lines)).splitlines()]
-    kept = [line for line in kept if line]
     for place, line in enumerate(kept):
+        # The very next line: behind an empty one, `---` is a rule and no heading's underline.
         following = kept[place + 1] if place + 1 < len(kept) else ""
-        if line.startswith("#") or _EMPTY_ITEM.fullmatch(line) or _RULE_OR_FRAME.fullmatch(line):
-            continue
-        if _SETEXT.fullmatch(following):
+        if (
+            not line
+            or line.startswith("#")
+            or _EMPTY_ITEM.fullmatch(line)
+            or _RULE_OR_FRAME.fullmatch(line)
+            or (_SETEXT.fullmatch(following) and not _NO_SETEXT.match(line))
+        ):
             continue
         if "|" in line and "-" in following and "|" in following and _TABLE_RULE.fullmatch(following):
             continue

@@ -65,7 +65,7 @@ def test_an_unresolved_placeholder_is_never_ready(work, text):
     "text",
     [
         "Todo list apps are common.", "todo el mundo", "METHODOLOGY", "inserted [here]", "[1] insert", "[insert a\n\nnew paragraph]",
-        "No.", "# Question 1\nYes.\n",
+        "My whole answer.\n\n---\n", "1. Paris\n---\n", "1. An answer | with a bar\n\n|---|\n", "No.", "# Question 1\nYes.\n",
     ],
 )  # fmt: skip
 def test_ordinary_words_are_no_placeholders(work, text):
