@@ -197,7 +197,7 @@ def delivery_reason(assignment: dict[str, Any]) -> str | None:
     """Why an assignment cannot be handed in online (the contract's delivery policy, in its order), or None."""
     kinds = assignment.get("submission_types")
     if isinstance(kinds, str):
-        kinds = [kinds]
+        kinds = [kinds] if kinds else []
     if not isinstance(kinds, list) or not kinds:
         return "missing_submission_type"
     if "on_paper" in kinds:

@@ -15,7 +15,7 @@ ONLINE = {"course_id": 7, "assignment_id": 1, "submission_types": ["online_uploa
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({}, "missing_submission_type"), ({"submission_types": []}, "missing_submission_type"), ({"submission_types": None}, "missing_submission_type"),
+        ({}, "missing_submission_type"), ({"submission_types": ""}, "missing_submission_type"), ({"submission_types": []}, "missing_submission_type"), ({"submission_types": None}, "missing_submission_type"),
         ({"submission_types": ["on_paper"]}, "on_paper"), ({"submission_types": ["external_tool"]}, "external_tool_unsupported"),
         ({"submission_types": ["none"]}, "no_online_submission"), ({"submission_types": ["none", "not_graded"]}, "no_online_submission"),
         ({"submission_types": ["discussion_topic"]}, "unsupported_submission_type"), ({"submission_types": [3]}, "unsupported_submission_type"),
