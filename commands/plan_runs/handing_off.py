@@ -395,5 +395,7 @@ def _check_reason(run: Run, wanted: dict[str, Any], reason: str) -> None:
     try:
         validate_result(wanted, run.folder.path)
     except ResultRuleError as error:
-        raise Usage(f"--reason {reason[:60]!r}: is no reason that a result may give ({error}); say it in words") from None
+        raise Usage(
+            f"--reason {reason[:60]!r}: is no reason that a result may give ({error}); say it in words"
+        ) from None
     refuse_credentials(reason.encode("utf-8", "surrogateescape"), "--reason")

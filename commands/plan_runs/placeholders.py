@@ -11,9 +11,7 @@ _PLACEHOLDER = re.compile(
 )
 _MARKER_WORD = re.compile(r"(?<![A-Za-z0-9])(?:TODO|TBD|FIXME)(?![A-Za-z0-9])")
 # An enumerator is a number, a letter or a small Roman number: `No.` is an answer.
-_EMPTY_ITEM = re.compile(
-    r"(?:[-*+•]|\(?(?:[0-9]{1,3}|[A-Za-z]|[ivx]{2,4}|[IVX]{2,4})[.)])\s*(?:\[[ xX]?\])?"
-)
+_EMPTY_ITEM = re.compile(r"(?:[-*+•]|\(?(?:[0-9]{1,3}|[A-Za-z]|[ivx]{2,4}|[IVX]{2,4})[.)])\s*(?:\[[ xX]?\])?")
 _RULE_OR_FRAME = re.compile(r"[-=_*+~|:\s─-╿]+")
 _TABLE_RULE = re.compile(r"\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?")
 _SETEXT = re.compile(r"(?:=+|-+)")
