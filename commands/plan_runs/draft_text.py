@@ -31,7 +31,7 @@ def draft_lines(name: str, raw: bytes) -> list[str] | None:
     text = _decode(raw)
     if text is None:
         return None
-    return _html_lines(text) if extension in ("html", "htm") else text.splitlines()
+    return _html_lines(name, text) if extension in ("html", "htm") else text.splitlines()
 
 
 def _decode(raw: bytes) -> str | None:
@@ -281,7 +281,7 @@ def _notebook_lines(name: str, raw: bytes) -> list[str]:
     return lines
 
 
-def _html_lines(text: str) -> list[str]:
+def _html_lines(name: str, text: str) -> list[str]:
     from html.parser import HTMLParser
 
     class Page(HTMLParser):
@@ -318,8 +318,11 @@ def _html_lines(text: str) -> list[str]:
             self.lines[-1] += " ".join(data.split()) + " "
 
     page = Page()
-    page.feed(text)
-    page.close()
+    try:
+        page.feed(text)
+        page.close()
+    except AssertionError as error:  # how CPython's parser ends at a `<![` that opens no section
+        raise Invalid(f"{name}: cannot be read: {error}") from None
     return page.lines
 
 

@@ -100,7 +100,10 @@ def _check_identity(result: dict[str, Any], item: dict[str, Any]) -> None:
     for field in ("course_id", "assignment_id"):
         if result.get(field) is None or item.get(field) is None:
             continue
-        claimed = identity_text(result[field], f"result {field}")
+        try:
+            claimed = identity_text(result[field], field)
+        except Invalid as error:
+            raise ResultRuleError("identity", str(error)) from None
         if claimed != identity_text(item[field], field):
             raise ResultRuleError(
                 "identity", f"{field} is {shown(claimed)}, the item's is {shown(item[field])}"

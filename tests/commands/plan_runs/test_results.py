@@ -211,6 +211,7 @@ HEADING_STYLE = '<w:style w:styleId="berschrift1"><w:name w:val="heading 1"/></w
         ("d.ipynb", b"{}", "draft_unreadable"),
         ("d.html", b"<h1>A</h1><p>Words</p>", None),
         ("d.html", b"<title>t</title><h1>A</h1><p></p>", "draft_hollow"),
+        ("d.html", b"<p>An answer.</p><![<p>", "draft_unreadable"),
         ("d.txt", "﻿[todo]".encode("utf-16"), "placeholder"),
         ("d.txt", b"caf\xe9 [todo]", "placeholder"),
         ("d.png", b"\x89PNG\r\n\x1a\n\0\0", None),
@@ -326,6 +327,9 @@ def test_a_submitted_quiz_has_its_numbers(work, change, broken):
         ({}, "status"),
         ([], "object"),
         ({"status": "skipped", "notes": "Closed for now.", "assignment_id": 3}, "identity"),
+        ({"status": "skipped", "notes": "Closed for now.", "course_id": 1.5}, "identity"),
+        ({"status": "skipped", "notes": "Closed for now.", "course_id": True}, "identity"),
+        ({"status": "skipped", "notes": "Closed for now.", "assignment_id": [3]}, "identity"),
         (
             {
                 "status": "skipped",
