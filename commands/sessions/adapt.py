@@ -117,9 +117,13 @@ def _is_share(number: WrittenInt | WrittenFloat) -> bool:
     """Whether the number as written lies in 0 to 1; a float at an edge may be the rounding of one outside."""
     if 0 < number < 1:
         return True
+    if number == 0:
+        # Below zero only with a minus and a digit; an exponent without end is too much for Decimal.
+        mantissa = number.text.lower().partition("e")[0]
+        return not mantissa.startswith("-") or not mantissa.strip("-0.")
     from decimal import Decimal
 
-    return number in (0, 1) and 0 <= Decimal(number.text) <= 1
+    return number == 1 and Decimal(number.text) <= 1
 
 
 def _check_keys(value: dict[str, object], keys: tuple[str, ...], where: str) -> None:

@@ -71,13 +71,30 @@ def test_an_approval_prints_its_summary_and_what_is_advisory():
     )
 
 
-@pytest.mark.parametrize("written", ["0", "1", "0.50", "1.0", "5e-1", "0.1234567890123456789", "1E-2", "-0"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        "0",
+        "1",
+        "0.50",
+        "1.0",
+        "5e-1",
+        "0.1234567890123456789",
+        "1E-2",
+        "-0",
+        "-0.0E5",
+        "1e-99999999999999999999",
+        "0e99999999999999999999",
+    ],
+)
 def test_confidence_is_printed_as_it_was_written(written):
     text = json.dumps(verdict(finding(confidence="@"))).replace('"@"', written)
     assert f"(confidence={written})" in run(text)[1]
 
 
-@pytest.mark.parametrize("written", ["1.00000000000000000000001", "-1e-400", "1e400", "-0.1", "2"])
+@pytest.mark.parametrize(
+    "written", ["1.00000000000000000000001", "-1e-400", "-1e-99999999999999999999", "1e400", "-0.1", "2"]
+)
 def test_a_confidence_outside_of_its_range_is_malformed_however_close(written):
     with pytest.raises(Malformed, match="confidence"):
         run(json.dumps(verdict(finding(confidence="@"))).replace('"@"', written))
