@@ -109,8 +109,8 @@ class Ledger:
             self.check_memory(reader)
             self._checked = True
         elif self._last is not None:
-            head = reader.head()
-            if (head.seq, head.hash) == self._last:
+            head, last = reader.head(), self._last
+            if head.seq == last[0] and head.hash == last[1]:
                 return
             event = reader.event(self._last[0])
             if event is None or event.hash != self._last[1]:

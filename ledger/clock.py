@@ -24,14 +24,19 @@ def now_us() -> int:
 
 def format_us(us: int) -> str:
     """`2026-11-30T16:00:00.000000Z` for microseconds since 1970."""
-    global _last_second  # noqa: PLW0603 - a one-entry cache: a batch shares its second
     second, rest = divmod(us, SECOND)
+    return f"{format_second(second)}.{rest:06d}Z"
+
+
+def format_second(second: int) -> str:
+    """`2026-11-30T16:00:00` for whole seconds since 1970."""
+    global _last_second  # noqa: PLW0603 - a one-entry cache: a batch shares its second
     known, text = _last_second
     if known != second:
         year, month, day, hour, minute, sec, *_ = time.gmtime(second)
         text = f"{year:04d}-{month:02d}-{day:02d}T{hour:02d}:{minute:02d}:{sec:02d}"
         _last_second = (second, text)
-    return f"{text}.{rest:06d}Z"
+    return text
 
 
 def days_from_civil(year: int, month: int, day: int) -> int:

@@ -10,7 +10,7 @@ import os
 from blake3 import blake3
 
 from ledger.canonical import load, quote
-from ledger.clock import DAY, JUMP_LIMIT, LATEST_CLOCK, SECOND, format_us, parse_us
+from ledger.clock import DAY, JUMP_LIMIT, LATEST_CLOCK, SECOND, format_second, format_us, parse_us
 from ledger.errors import Conflict, Invalid, Refused, Tampered
 
 TYPE_CHECKING = False
@@ -376,7 +376,8 @@ def seal(
         known[stream] = version = version + 1
         last = clock if clock > last else last + 1
         if not second <= last < second + SECOND:  # a batch shares its second
-            second, stamp = last - last % SECOND, format_us(last)[:20]
+            stamp = format_second(last // SECOND)
+            second = last - last % SECOND
         key, salt = "", None
         if draft.plain:
             optional = f',"clock_behind":{last - clock}' if last != clock else ""
@@ -394,7 +395,7 @@ def seal(
         data_hash.update(data)
         # The members in JCS order; the digests cover data and content. Both forms below cost half of `hexdigest` and `:06d`.
         envelope = (
-            f'{begin}{optional},"data_digest":"{data_hash.digest().hex()}"{key},"recorded_at":"{stamp}{str(last - second).zfill(6)}Z"'
+            f'{begin}{optional},"data_digest":"{data_hash.digest().hex()}"{key},"recorded_at":"{stamp}.{str(last - second).zfill(6)}Z"'
             f',"seq":{seq},{draft.names},"v":{draft.v},"version":{version}{end}'
         ).encode()
         # hash = BLAKE3-derive_key(previous hash || envelope), as chain_hash

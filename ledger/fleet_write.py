@@ -29,9 +29,7 @@ class FleetReader(SQLiteReader):
 
     def __init__(self, store: FleetStore, now: int, head: Head | None, versions: dict[str, int]) -> None:
         """`head`: the head, where it is known; `versions`: what is known of streams, and will be."""
-        super().__init__(store, now, inside=True)
-        self._head = head
-        self._versions = versions
+        super().__init__(store, now, head, versions, inside=True)
         self.erased: list[int] = []
 
     def erase(self, seq: int) -> None:

@@ -83,7 +83,7 @@ class HeadMemory:
                 os.makedirs(os.path.dirname(self.path), 0o700, exist_ok=True)
                 self._handle = os.open(self.path, flags, 0o600)
             os.ftruncate(self._handle, _HEAD_BYTES)  # whatever damage stood here before
-        os.pwrite(self._handle, f"{seq:020d} {hash.hex()}\n".encode(), 0)
+        os.pwrite(self._handle, f"{str(seq).zfill(20)} {hash.hex()}\n".encode(), 0)
 
     def close(self) -> None:
         """Let go of the file."""

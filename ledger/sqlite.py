@@ -41,6 +41,7 @@ FRAME = 24 + 4096  # a page in the WAL, with its header
 AHEAD = 64 * FRAME  # bytes by which the WAL is made longer at once
 FEW = 16  # events of a commit that is small beside that
 LOCK_SECONDS = 30.0
+AT_ONCE = fcntl.LOCK_EX | fcntl.LOCK_NB  # or not at all
 IDLE_SECONDS = 0.05
 GRAIN_NS = (
     100_000_000  # directory times advance in steps of up to 10 ms: a change within one could not be told
@@ -210,14 +211,14 @@ def without_triggers(connection: apsw.Connection, insert: Callable[[], object]) 
 
 
 class Tip:
-    """Head and stream versions after a transaction, good while SQLite's count of changes stays `counter`."""
+    """Head and stream versions after a handle's last transaction, good while SQLite's count of changes is `counter`."""
 
     __slots__ = ("counter", "head", "versions")
 
-    def __init__(self, counter: int, head: Head, versions: dict[str, int]) -> None:
-        self.counter = counter
-        self.head = head
-        self.versions = versions
+    def __init__(self) -> None:
+        self.counter: int | None = None
+        self.head: Head | None = None
+        self.versions: dict[str, int] = {}
 
 
 class SQLiteReader:
@@ -225,29 +226,28 @@ class SQLiteReader:
 
     __slots__ = ("_erased", "_head", "_inside", "_snapshots", "_store", "_versions", "clock")
 
-    def __init__(self, store: SQLiteStore, now: int, *, inside: bool = False) -> None:
+    def __init__(
+        self,
+        store: SQLiteStore,
+        now: int,
+        head: Head | None = None,
+        versions: dict[str, int] | None = None,
+        *,
+        inside: bool = False,
+    ) -> None:
+        """`head` and `versions` of streams: what is known of them; `versions` takes what is read besides."""
         self._store = store
         self._inside = inside
         self.clock = now
-        self._head: Head | None = None
+        self._head = head
+        self._versions = {} if versions is None else versions
         self._snapshots: list[tuple[str, int, str, bytes]] = []
         self._erased: list[tuple[int]] = []
-        self._versions: dict[str, int] = {}
-
-    def start_from(self, tip: Tip) -> None:
-        """Take head and versions from this handle's last transaction, since which nobody else wrote."""
-        self._head, self._versions = tip.head, tip.versions
 
     def head_after(self, events: Sequence[Event]) -> Head:
         """The head once `events` stand, dated as `seal` does it."""
-        first, clock, last = self.head().recorded_us + 1, self.clock, events[-1]
-        return Head(last.seq, last.hash, max(clock, first) + len(events) - 1, clock)
-
-    def versions_after(self, versions: dict[str, int]) -> dict[str, int]:
-        """All versions that are known once `versions` hold; forgotten when they have become many."""
-        known = self._versions if len(self._versions) < MAX_TIPS else {}
-        known.update(versions)
-        return known
+        before, clock, last = self._head or self.head(), self.clock, events[-1]
+        return Head(last.seq, last.hash, max(clock, before.recorded_us + 1) + len(events) - 1, clock)
 
     def _events(self, rest: str, *values: object) -> list[Event]:
         # Through the store, whose mutex keeps other threads' unfinished transactions out of sight.
@@ -365,7 +365,7 @@ class SQLiteStore:
         self._readonly = readonly
         self._lock = -1
         self._pages = 0
-        self._room = 0
+        self._room = -1
         self._names = (path, path + "-wal", path + "-shm")
         self._files: list[int | None] = []
         self._settled: tuple[int, int] | None = None
@@ -373,7 +373,7 @@ class SQLiteStore:
         self._before_commit: Callable[[Reader, Sequence[Event]], None] | None = None
         self._after_commit: Callable[[Event], None] | None = None
         self._connection: apsw.Connection | None = None
-        self._tip: Tip | None = None
+        self._tip = Tip()
         self._open()
 
     def _open(self) -> None:
@@ -434,7 +434,7 @@ class SQLiteStore:
             except OSError as error:
                 raise Unavailable(f"{name}: cannot be opened for writing: {error.strerror}") from None
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._lock, AT_ONCE)
             return
         except BlockingIOError:
             pass
@@ -471,7 +471,7 @@ class SQLiteStore:
         deadline = time.monotonic() + LOCK_SECONDS
         while time.monotonic() < deadline:
             try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(self._lock, AT_ONCE)
                 return
             except BlockingIOError:
                 time.sleep(0.002)
@@ -512,9 +512,10 @@ class SQLiteStore:
         then: Callable[[], None] | None = None,
     ) -> Recorded:
         """Append what `decide` returns: durable when this returns, all of it or nothing (see `Store`)."""
-        self._usable()  # before the mutex: after a fork it may be held by a thread that is not here
+        if os.getpid() != self._pid:
+            self._usable()  # before the mutex: after a fork it may be held by a thread that is not here
         with self._mutex:
-            connection = self._usable()
+            connection = self._connection or self._usable()
             try:
                 self._take_lock()
                 # After each commit the files are looked at again, so between commits that follow closely once is enough.
@@ -529,7 +530,7 @@ class SQLiteStore:
                     self._after_commit(done.events[-1])
                 if then is not None:
                     then()
-                if len(done.events) <= FEW:
+                if self._pages > self._room and len(done.events) <= FEW:
                     self._make_room(connection)
             except apsw.Error as error:
                 raise explain(error, self.path) from None
@@ -546,37 +547,40 @@ class SQLiteStore:
         origin: Origin,
         clock_jump: bool,
     ) -> Recorded:
-        tip, self._tip = self._tip, None
+        tip = self._tip
         # One cursor for all: making one costs as much as a statement.
         execute = self._cursor.execute
         execute("BEGIN IMMEDIATE")
         try:
-            reader = SQLiteReader(self, self._now(), inside=True)
             # Counts every transaction, ours too: the same as after our last one means that nobody else wrote.
-            if tip is not None and tip.counter == connection.data_version():
-                reader.start_from(tip)
+            if tip.counter != connection.data_version() or len(tip.versions) > MAX_TIPS:
+                tip.head, tip.versions = None, {}
+            tip.counter = None
+            reader = SQLiteReader(self, self._now(), tip.head, tip.versions, inside=True)
             drafts = decide(reader)
             done = prepare(drafts, reader, origin, self.artifact, clock_jump=clock_jump)
-            if done.replayed or not done.events:
+            events = done.events
+            if done.replayed or not events:
                 execute("ROLLBACK")
                 return done
             if self._before_commit is not None:
-                self._before_commit(reader, done.events)
+                self._before_commit(reader, events)
             # Crash before COMMIT returns: nothing is acknowledged; SQLite's WAL holds all of the batch or none.
-            rows = map(self.row, done.events)
-            insert_in_order(
-                connection,
-                lambda: self._cursor.executemany(INSERT, rows),
-                done.events[0].seq - 1,
-                len(done.events),
-            )
+            if len(events) == 1:
+                execute(INSERT, self.row(events[0]))
+            else:
+                rows = map(self.row, events)
+                insert_in_order(
+                    connection,
+                    lambda: self._cursor.executemany(INSERT, rows),
+                    events[0].seq - 1,
+                    len(events),
+                )
             reader.write_rest()
             execute("COMMIT")
-            self._tip = Tip(
-                connection.data_version(),
-                reader.head_after(done.events),
-                reader.versions_after(done.versions),
-            )
+            tip.head = reader.head_after(events)
+            tip.versions.update(done.versions)
+            tip.counter = connection.data_version()
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -629,10 +633,10 @@ class SQLiteStore:
         SQLite reads a WAL up to the first frame that is not whole, so that what comes behind the last one is nothing. Its
         write lock keeps everybody else from writing there now. It locks nothing in this file, so closing it here is safe.
         """
-        wanted = (self._pages + 8) * FRAME
-        if wanted <= self._room or self._pages > CHECKPOINT_PAGES:
+        if self._pages > CHECKPOINT_PAGES:
             return
-        self._room = wanted + AHEAD  # where that fails, not tried again at once
+        wanted = (self._pages + 8) * FRAME
+        self._room = self._pages + AHEAD // FRAME  # where that fails, not tried again at once
         try:
             wal = os.open(self._names[1], os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -644,7 +648,7 @@ class SQLiteStore:
                 if found.st_ino == self._files[1]:
                     # Crash here: some zeros, or none.
                     more = os.pwrite(wal, bytes(AHEAD), found.st_size) if found.st_size < wanted else 0
-                    self._room = found.st_size + more
+                    self._room = (found.st_size + more) // FRAME - 8
             finally:
                 connection.execute("ROLLBACK")
         except (OSError, apsw.Error):

@@ -119,9 +119,12 @@ def replayed(
     Raises:
         Conflict: a key is known with other content, twice in the batch, or only part of the batch is known.
     """
-    keys = [draft.idempotency_key for draft in drafts if draft.idempotency_key is not None]
-    if not keys:
+    for draft in drafts:
+        if draft.idempotency_key is not None:
+            break
+    else:
         return None
+    keys = [draft.idempotency_key for draft in drafts if draft.idempotency_key is not None]
     if len(set(keys)) != len(keys):
         raise Conflict("an idempotency key stands twice in one batch")
     found: list[Event] = []
