@@ -140,8 +140,10 @@ def opened(
     # isort: split
     from projections.circuit import Opened
     from projections.cooldowns import next_opening
-    from projections.times import print_time
+    from projections.times import print_time, whole_seconds
 
+    # As the event states it: a fraction that is judged here and cut off there is another cooldown to admission.
+    retry_at = None if retry_at is None else whole_seconds(retry_at)
     count, until = next_opening(circuits.get(endpoint), reason, at, retry_at)
     provider, _, executor = endpoint.partition("|")
     given = world is not None and at_given(at, world.clock)
@@ -152,7 +154,7 @@ def opened(
         print_time(at),
         count,
         print_time(until),
-        print_time(retry_at) if retry_at else "",
+        "" if retry_at is None else print_time(retry_at),
         given,
     )
     return count, until, [Proposal(f"circuit/{endpoint}", "circuit.opened", data)]

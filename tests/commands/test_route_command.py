@@ -460,6 +460,24 @@ def test_the_edges_of_a_cooldown_are_exact_to_the_second(here, reason, retry, se
     assert choose("--state", "s.json", "--now", at(seconds + 900)).json()["probe"] is True
 
 
+@pytest.mark.parametrize(
+    ("now", "retry", "until"),
+    [
+        (
+            NOON,
+            "2026-08-25T12:00:00.5Z",
+            at(86_400),
+        ),  # in this same second: nothing that whole seconds can wait for
+        (NOON, "2026-08-25T12:01:00.999999Z", at(60)),
+        ("2026-08-25T12:00:00.9Z", "2026-08-25T12:00:01.1Z", at(1)),
+        ("1969-12-31T23:59:00Z", "1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z"),
+    ],
+)
+def test_a_retry_time_is_taken_in_whole_seconds_by_who_records_and_by_who_admits(here, now, retry, until):
+    done = fail("--state", "s.json", "--now", now, "--retry-at", retry, reason="quota")
+    assert (done.code, done.json()["unavailable_until"]) == (0, until)
+
+
 def test_times_with_offsets_and_odd_forms_mean_the_same_moment(here):
     """F92"""
     for n, form in enumerate(
