@@ -40,7 +40,7 @@ class _Progress:
     __slots__ = ("error", "final", "last", "limits", "refused", "status", "usage")
 
     def __init__(self) -> None:
-        self.final = ""
+        self.final: str | None = None  # as said, even when it is empty: then there is no report
         self.last = ""
         self.limits: object = None
         self.usage: object = None
@@ -194,7 +194,7 @@ def _judge(progress: _Progress) -> Returned:
         return _judge_failure(progress)
     if progress.status != "completed" or progress.error is not None:
         return failed("the turn did not complete", healthy=progress.status == "interrupted")
-    text = progress.final or progress.last
+    text = progress.last if progress.final is None else progress.final
     if not text.strip():
         return failed("codex completed without a final message", healthy=True)
     return Returned(SUCCEEDED, healthy=True, report=text, usage=_usage(progress))

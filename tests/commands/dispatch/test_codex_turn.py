@@ -79,6 +79,12 @@ def test_the_final_answer_wins_over_what_was_said_after_it(fake):
     assert fake(said("thinking"), said("final", "final_answer"), said("ps"), completed()).report == "final"
 
 
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_an_empty_final_answer_is_none_and_no_other_message_takes_its_place(fake, text):
+    done = fake(said("thinking"), said(text, "final_answer"), completed())
+    assert (done.status, done.report) == ("failed", "")
+
+
 def test_without_a_phase_the_last_message_is_the_report(fake):
     assert fake(said("first"), said("last"), completed()).report == "last"
 
