@@ -159,6 +159,7 @@ COMMANDS = {
         'fields and error variants relied on, and that it initializes. Prints {"status":"available"}, or\n'
         '{"status":"missing_executor"} with exit 69.',
         example="gatebook codex check",
+        json_errors=True,
     ),
     "codex dispatch": Command(
         dispatch,

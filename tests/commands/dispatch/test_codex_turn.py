@@ -438,6 +438,12 @@ def test_a_codex_that_cannot_be_started_is_missing(monkeypatch, capsys, tmp_path
     assert (code, json.loads(capsys.readouterr().out)) == (69, {"status": "missing_executor"})
 
 
+@pytest.mark.parametrize("words", [["extra"], ["--nope"]])
+def test_a_bad_call_of_check_is_told_on_stdout_like_every_answer_of_the_adapter(capsys, words):
+    code = entry.run(["codex", "check", *words])
+    assert (code, json.loads(capsys.readouterr().out)["status"]) == (2, "error")
+
+
 def arguments(tmp_path, **changed):
     values = {
         "operation": "execute", "cwd": str(tmp_path), "sandbox": "read-only", "approval": "never", "model": "m", "effort": "high",
