@@ -147,8 +147,14 @@ def _index(git: Git) -> dict[str, str]:
     return found
 
 
+# Below `.git`, what decides how git behaves; `info/refs` is not of it: a repack writes it, from the refs.
+_SETTINGS = ("config", "hooks", "info/attributes", "info/exclude", "info/grafts", "info/sparse-checkout")
+
+
 def _config_files(common: str, own: str) -> list[str]:
-    places = [os.path.join(common, name) for name in ("config", "hooks", "info")]
+    places = [os.path.join(common, name) for name in _SETTINGS]
+    if own != common:  # a linked work tree has its own
+        places.append(os.path.join(own, "info", "sparse-checkout"))
     return [*places, os.path.join(own, "config.worktree")]
 
 

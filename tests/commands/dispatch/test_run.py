@@ -364,6 +364,8 @@ GIT = "import subprocess\ndef git(*a): subprocess.run(['git', '-c', 'user.name=w
         ("git('add', 'out.txt'); git('stash'); open('out.txt','w').write('done')", "stash", "git stash"),
         ("git('config', 'core.pager', 'evil')", "config", "git config"),
         ("open('.git/hooks/post-commit', 'w').write('#!/bin/sh')", "config", "git config"),
+        ("open('.git/info/exclude', 'a').write('evil')", "config", "git config"),
+        ("open('.git/info/attributes', 'a').write('evil')", "config", "git config"),
         (
             "open(os.path.expanduser('~/.gitconfig'), 'w').write('[core] pager = evil')",
             "config",
@@ -404,6 +406,14 @@ def test_what_nobody_granted_is_an_authority_failure_and_what_was_granted_is_not
         )[1]["blockers"]
         == []
     )
+
+
+def test_housekeeping_of_git_is_no_change_of_its_configuration(bench):
+    """A commit that was granted may start it by itself; it writes `.git/info/refs`, `packed-refs` and packs."""
+    bench.repository()
+    code, result = bench.run(bench.request(), GIT + "git('gc', '-q'); git('update-server-info')")
+    assert (code, result["blockers"]) == (0, [])
+    assert (bench.work / ".git" / "info" / "refs").exists()
 
 
 @pytest.mark.parametrize("place", ["kept.txt", "new.txt", "ignored/x", "sub/deep/y"])
