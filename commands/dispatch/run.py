@@ -36,32 +36,39 @@ DEFAULT_SEAM_TIMEOUT = 600
 
 
 def run(args: Args, context: Context) -> int:
-    """`dispatch run REQUEST.json`."""
+    """`dispatch run REQUEST.json`: whatever happens to it, its caller gets the complete result."""
     chooser = Chooser(args, context)  # bad arguments are told before any file is read
-    ledger = context.ledger()
-    _end_with_parent()
     document: dict[str, Any] = {}
-    raw = b""
     try:
-        document, raw = read_request(args.request)
-        with _Alone(ledger.folder, identity(document)):
-            work = open_request(ledger, context.origin(), document, raw)
-            reply = _Loop(work, chooser, args, context).go()
-    except Malformed as error:
-        reply = block(context, document, raw, args.request, Stop("malformed", str(error)), error.route)
-    except Stop as stop:
-        reply = block(context, document, raw, args.request, stop, str(document.get("route", "")))
+        reply = _reply(args, context, chooser, document)
     except Usage:
         raise
     except GatebookError as error:
         emit(result_of("blocked", [str(error)], requested=str(document.get("route", ""))))
         return error.exit_code
-    except OSError as error:  # a full or read-only disk: the caller still gets its result
+    except OSError as error:  # a full or read-only disk
         why = f"{os.fsdecode(error.filename or '')}: {error.strerror or error}".removeprefix(": ")
         emit(result_of("blocked", [why], requested=str(document.get("route", ""))))
         return EXIT_CODES["blocked"]
     emit(reply)
     return EXIT_CODES.get(reply["status"], 0)
+
+
+def _reply(args: Args, context: Context, chooser: Chooser, document: dict[str, Any]) -> dict[str, Any]:
+    """The result of the request, or what it awaits; `document` becomes the request as soon as it was read."""
+    ledger = context.ledger()
+    _end_with_parent()
+    raw = b""
+    try:
+        found, raw = read_request(args.request)
+        document.update(found)
+        with _Alone(ledger.folder, identity(document)):
+            work = open_request(ledger, context.origin(), document, raw)
+            return _Loop(work, chooser, args, context).go()
+    except Malformed as error:
+        return block(context, document, raw, args.request, Stop("malformed", str(error)), error.route)
+    except Stop as stop:
+        return block(context, document, raw, args.request, stop, str(document.get("route", "")))
 
 
 def block(

@@ -69,6 +69,31 @@ def test_a_ledger_that_cannot_be_locked_still_gives_a_complete_result(bench):
     assert "dispatch.lock: Is a directory" in result["blockers"][0]
 
 
+def test_a_ledger_that_is_refused_or_damaged_still_gives_a_complete_result(bench, monkeypatch):
+    """The caller reads stdout, whatever stands in the way."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(bench.folder / "another machine"))
+    code, result = bench.run(bench.request(), DONE)
+    assert_complete(result)
+    assert (code, result["status"], len(result["blockers"])) == (4, "blocked", 1)
+    assert "found, not chosen" in result["blockers"][0]
+    (bench.work / ".gatebook" / "ledger.db").write_bytes(b"garbage")
+    monkeypatch.setenv("GATEBOOK_LEDGER", ".gatebook")
+    code, result = bench.run(bench.request(), DONE)
+    assert_complete(result)
+    assert (code, result["status"]) == (3, "blocked")
+    assert "not a readable ledger" in result["blockers"][0]
+
+
+def test_a_malformed_request_that_cannot_be_recorded_still_gives_a_complete_result(bench, monkeypatch):
+    assert bench.gatebook("export", "--out", bench.folder / "e.jsonl")[0] == 0
+    assert bench.gatebook("import", bench.folder / "e.jsonl", "--to", bench.folder / "archive")[0] == 0
+    monkeypatch.setenv("GATEBOOK_LEDGER", str(bench.folder / "archive"))
+    code, result = bench.run(bench.request(outcome=...))
+    assert_complete(result)
+    assert (code, result["status"], result["route"]["requested"]) == (4, "blocked", "taste")
+    assert "read-only" in result["blockers"][0]
+
+
 def test_the_worker_gets_the_packet_and_the_directory_exactly_as_given(bench):
     link = bench.folder / "link"
     link.symlink_to(bench.work)
