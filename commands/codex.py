@@ -145,7 +145,10 @@ def dispatch(args: Args, context: Context) -> int:
         return 4
     timeout = DEFAULT_TIMEOUT if args.timeout is None else args.timeout
     result = keep_report(run_turn(turn, timeout=timeout, actor=record.worker), args.report)
-    record.returned(result)
+    try:
+        record.returned(result)
+    except (GatebookError, OSError) as error:  # the turn is over: its caller must still learn how it ended
+        context.log().warning(f"the attempt's return is not recorded: {error}")
     if result.why:
         context.log().info(result.why)
     emit(result.reply())

@@ -11,6 +11,7 @@ from commands import entry
 from commands.dispatch.codex_check import fault_of_schema
 from commands.dispatch.codex_errors import NEEDED_ERRORS, availability_reason, quota_reset
 from commands.dispatch.codex_turn import Turn, run_turn
+from ledger.errors import Refused
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 INITIALIZED = {"result": {"userAgent": "fake", "codexHome": "/x", "new": 1}}
@@ -517,3 +518,27 @@ def test_the_report_replaces_a_file_whole_and_a_failure_leaves_it(fake, tmp_path
     assert (tmp_path / "report").read_bytes() == b"new ?"
     assert capsys.readouterr().out == '{"status":"failed"}\n{"status":"succeeded"}\n'
     assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
+
+
+def test_a_return_that_cannot_be_recorded_is_said_and_its_caller_still_gets_the_result(
+    fake, tmp_path, capsys, monkeypatch
+):
+    """The turn is over and paid for; the log shows an attempt without an end."""
+    (tmp_path / "p").write_text("x")
+    for name in ("STATE", "CONFIG"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
+    ledger = str(tmp_path / "ledger")
+    assert entry.run(["--ledger", ledger, "init"]) == 0
+    steps = {"initialize": [INITIALIZED], "thread/start": [THREAD]}
+    fake.install({"steps": {**steps, "turn/start": [TURN, said("done", "final_answer"), completed()]}})
+
+    def refused(_self, _outcome):
+        raise Refused("the ledger takes no writes")
+
+    monkeypatch.setattr("commands.dispatch.lone.Lone.returned", refused)
+    capsys.readouterr()
+    assert entry.run(["--ledger", ledger, *arguments(tmp_path)]) == 0
+    told = capsys.readouterr()
+    assert told.out == '{"status":"succeeded"}\n'
+    assert "the ledger takes no writes" in told.err
+    assert (tmp_path / "report").read_text() == "done"
