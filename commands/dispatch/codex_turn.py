@@ -142,18 +142,23 @@ def _follow(server: Server, thread: str, number: str, progress: _Progress) -> No
             _refuse(server, message, progress)
         elif message["method"] == "account/rateLimits/updated":
             progress.limits = params.get("rateLimits")
-        elif params.get("threadId", thread) == thread and _note(message["method"], params, number, progress):
+        elif _is(params.get("threadId"), thread) and _note(message["method"], params, number, progress):
             return
+
+
+def _is(named: object, ours: str) -> bool:
+    """Whether what a notification names is ours; where it names none, or null, there is no other it could mean."""
+    return named is None or named == ours
 
 
 def _note(method: object, params: dict[str, object], number: str, progress: _Progress) -> bool:
     """Take in one notification of our thread; True when it ends the turn."""
     turn = params.get("turn")
-    if method == "item/completed" and params.get("turnId", number) == number:
+    if method == "item/completed" and _is(params.get("turnId"), number):
         progress.keep_item(params.get("item"))
     elif method == "thread/tokenUsage/updated":
         progress.usage = params.get("tokenUsage")
-    elif method == "turn/completed" and isinstance(turn, dict) and turn.get("id", number) == number:
+    elif method == "turn/completed" and isinstance(turn, dict) and _is(turn.get("id"), number):
         items = turn.get("items")
         for item in items if isinstance(items, list) else []:
             progress.keep_item(item)

@@ -125,7 +125,8 @@ class Server:
             message = json.loads(line)  # leniently: the protocol is open, and none of it is kept
         except (ValueError, RecursionError):
             raise WireError("the server sent a line that is not JSON") from None
-        return message if isinstance(message, dict) else {}
+        # A member that is null says no more than one that is absent: `"error":null` refuses nothing.
+        return {k: v for k, v in message.items() if v is not None} if isinstance(message, dict) else {}
 
     def _read(self) -> bytes:
         pipe = _pipe(self._child.stdout)

@@ -76,6 +76,20 @@ def test_the_thread_is_ephemeral_and_read_only_and_the_turn_alone_is_wider(fake)
     assert list(asked) == ["initialize", "initialized", "thread/start", "turn/start"]
 
 
+def test_null_says_no_more_than_an_absent_member(fake):
+    """The schema is open: a response may carry `"error":null`, a notification `"id":null` or a turn it does not name."""
+    nothing = {"method": None, "error": None}
+    done = fake(
+        {**said("done", "final_answer", turn=None, thread=None), "id": None},
+        {**completed(turn=None, thread=None), "id": None},
+        **{
+            "initialize": [{"id": 1, **INITIALIZED, **nothing}],
+            "thread/start": [{"id": 2, **THREAD, **nothing}],
+        },
+    )
+    assert (done.status, done.report) == ("succeeded", "done")
+
+
 def test_the_final_answer_wins_over_what_was_said_after_it(fake):
     assert fake(said("thinking"), said("final", "final_answer"), said("ps"), completed()).report == "final"
 
