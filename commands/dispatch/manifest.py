@@ -25,15 +25,17 @@ def manifest_of(
 
     With `before`, a file whose metadata did not change is not read again: its ctime would have changed with it.
     """
-    found: Manifest = {}
+    paths: dict[str, None] = {}
     for root in roots:
         for path in _files(root, frozenset(without)):
-            if path not in found:
-                entry = _entry(path, (before or {}).get(path))
-                if entry is not None:
-                    found[path] = entry
-            if len(found) > MAX_FILES:
+            paths[path] = None
+            if len(paths) > MAX_FILES:  # told before anything is read: that would take minutes
                 raise Unavailable(f"{root}: over {MAX_FILES} files; changes in such a tree are not watched")
+    found: Manifest = {}
+    for path in paths:
+        entry = _entry(path, (before or {}).get(path))
+        if entry is not None:
+            found[path] = entry
     return found
 
 
