@@ -40,24 +40,25 @@ def run(args: Args, context: Context) -> int:
         if named and named.startswith("nats://"):
             from ledger.fleet import create_fleet
 
-            emit(create_fleet(named, context.origin(), genesis))
-            return 0
+            return _reply(args, context, create_fleet(named, context.origin(), genesis))
         folder = place_of_files(named or FOLDER)
         if os.path.basename(folder) == "ledger.db":
             folder = os.path.dirname(folder)
         folder = _own_place(folder)
     ledger, created = create_ledger(folder, context.origin(), genesis)
     head = ledger.store.head()
-    emit(
-        {
-            "ledger_id": ledger.id,
-            "path": ledger.folder,
-            "created": created,
-            "seq": head.seq,
-            "hash": head.hash.hex(),
-        }
-    )
     ledger.close()
+    made = {"ledger_id": ledger.id, "path": ledger.folder, "created": created}
+    return _reply(args, context, {**made, "seq": head.seq, "hash": head.hash.hex()})
+
+
+def _reply(args: Args, context: Context, reply: dict[str, object]) -> int:
+    emit(reply)
+    if args.signers is not None and not reply["created"]:
+        context.log().warning(
+            f"the ledger was there before and keeps its policy: {args.signers} changed nothing; `gatebook authority show` "
+            "says who signs, `gatebook authority require` changes it"
+        )
     return 0
 
 

@@ -132,3 +132,13 @@ def test_a_url_where_a_path_is_needed_is_said_and_makes_no_directory(here, words
     (here / "e.jsonl").write_text("")
     call(*words).refused(2, "nats://host:port/NAME")
     assert os.listdir(here) == ["e.jsonl"]
+
+
+def test_signers_given_for_a_ledger_that_was_there_are_said_to_change_nothing(here):
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMl7K2nq1pPBBLS5gAZ1b0sxxh0b6eFw0mXvUsOJrCxH"
+    (here / "signers").write_text(f"ada {key}\n")
+    assert call("init", "--signers", "signers", "--single-key").err == ""
+    again = call("init", "--signers", "signers", "--single-key")
+    assert (again.code, again.json()["created"]) == (0, False)
+    assert again.err.count("\n") == 1
+    assert "signers changed nothing" in again.err
