@@ -95,30 +95,18 @@ def _clock(text: str) -> tuple[int, int, int]:
 # Texts parsed just before, and dates met before: admission and fold read the same ones, in turn and again.
 _known_texts: dict[str, int] = {}
 _known_days: dict[str, int] = {}
+# The rest of a text as `print_time` writes it: `T12:`, `00:`, `00Z`.
+_HOURS = {f"T{hour:02d}:": hour * HOUR for hour in range(24)}
+_MINUTES = {f"{minute:02d}:": minute * MINUTE for minute in range(60)}
+_SECONDS = {f"{second:02d}Z": second * SECOND for second in range(60)}
 
 
 def _printed(text: str) -> int | None:
     """The moment of a text as `print_time` writes it, on a day met before; None sends it the careful way."""
-    day = _known_days.get(text[:10])
-    if (
-        day is None
-        or len(text) != 20
-        or text[10] != "T"
-        or text[19] != "Z"
-        or text[13] != ":"
-        or text[16] != ":"
-    ):
+    try:
+        return _known_days[text[:10]] + _HOURS[text[10:14]] + _MINUTES[text[14:17]] + _SECONDS[text[17:]]
+    except KeyError:
         return None
-    hour, minute, second = text[11:13], text[14:16], text[17:19]
-    if (
-        not text.isascii()
-        or not (hour + minute + second).isdigit()
-        or hour > "23"
-        or minute > "59"
-        or second > "59"
-    ):
-        return None
-    return day + int(hour) * HOUR + int(minute) * MINUTE + int(second) * SECOND
 
 
 def _remember(text: str, moment: int) -> None:
@@ -126,7 +114,7 @@ def _remember(text: str, moment: int) -> None:
         _known_texts.clear()
         _known_days.clear()
     _known_texts[text] = moment
-    if len(text) == 20 and text[19] == "Z" and text[17:19] < "60":
+    if text[10:14] in _HOURS and text[14:17] in _MINUTES and text[17:] in _SECONDS:
         _known_days[text[:10]] = moment - moment % DAY
 
 
@@ -160,11 +148,15 @@ def parse_time(text: object, what: str = "time") -> int:
     Raises:
         Invalid: `text` is no such moment; names `what`, the text and the reason.
     """
+    try:
+        return _known_texts[text]  # type: ignore[index]
+    except (KeyError, TypeError):
+        return _read_time(text, what)
+
+
+def _read_time(text: object, what: str) -> int:
     if not isinstance(text, str):
-        raise Invalid(f"{what} must be a time as text, like 2026-08-25T12:00:00Z")
-    known = _known_texts.get(text)
-    if known is not None:
-        return known
+        raise Invalid(f"{what} must be a time as text, like 2026-08-25T12:00:00Z") from None
     try:
         if len(text) > 64:
             raise _OddError("it is too long")

@@ -57,6 +57,27 @@ def test_odd_but_lawful_forms_are_read(text, shown):
     assert print_time(parse_time(text)) == shown
 
 
+def test_a_day_met_in_another_form_does_not_change_how_later_texts_are_read():
+    """A leap second without separators is of the day after; a date without separators is no date with them."""
+    assert print_time(parse_time("2016-12-31T235960.0Z")) == "2017-01-01T00:00:00Z"
+    assert print_time(parse_time("2016-12-31T10:00:00Z")) == "2016-12-31T10:00:00Z"
+    assert print_time(parse_time("20260825T120000.000Z")) == "2026-08-25T12:00:00Z"
+    with pytest.raises(Invalid):
+        parse_time("20260825T1T12:00:00Z")
+
+
+def test_every_second_of_a_day_met_before_is_read_as_printed():
+    midnight = parse_time("2026-08-25T00:00:00Z")
+    moments = [midnight + number * SECOND for number in range(0, 86_400, 7)]
+    assert [parse_time(print_time(moment)) for moment in moments] == moments
+
+
+@pytest.mark.parametrize("text", [None, 1, 1.5, True, b"2026-08-25T12:00:00Z", [], {}])
+def test_what_is_no_text_is_no_time(text):
+    with pytest.raises(Invalid, match="as text"):
+        parse_time(text)
+
+
 @pytest.mark.parametrize(
     "text",
     [
