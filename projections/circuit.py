@@ -124,7 +124,7 @@ def admit(state: State, fact: Fact, law: Law) -> None:
     if fact.stream != f"circuit/{data.provider}|{data.executor}":
         law.refuse(fact, "the endpoint is not the stream's")
     at = parse_time(data.at)
-    if data.at_given != (not -AT_TOLERANCE <= at - fact.clock <= AT_TOLERANCE):
+    if data.at_given == (abs(at - fact.clock) <= AT_TOLERANCE):
         law.refuse(fact, "at_given must say whether the time is more than 5 s from the clock")
     if isinstance(data, Opened):
         _admit_opened(state, data, at, fact, law)

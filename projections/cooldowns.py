@@ -68,7 +68,7 @@ def opening(failures: int, reason: str, at: int, retry_at: int | None = None) ->
     else:
         cooldown = STEPS[count - 1] if count < len(STEPS) else STEPS[-1]
     until = at - at % SECOND + cooldown
-    return count, min(_LAST_SECOND, until)
+    return count, until if until < _LAST_SECOND else _LAST_SECOND  # noqa: FURB136 - as above
 
 
 def is_open(circuit: Circuit, now: int) -> bool:

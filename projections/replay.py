@@ -6,6 +6,7 @@ Contract page ledger, `replay`; DESIGN, Decide.
 from __future__ import annotations
 
 from itertools import islice
+from typing import Any
 
 import apsw
 import msgspec
@@ -33,7 +34,7 @@ from projections.registry import TYPES, aggregate, kind_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from typing import Any
+    from datetime import datetime
 
     from ledger.lines import Envelope
     from ledger.sqlite import Row
@@ -46,19 +47,17 @@ SIGNED = frozenset(
 )
 
 
-class Judge:
-    """What one event type needs, looked up once: its aggregate, its fold's functions, its reader of data."""
+# What one event type needs: the class of its aggregate's states, the fold's functions, how its data is read. A plain
+# tuple, since the loop over all events takes it apart at once.
+Judge = tuple[Any, Any, int, Any, Any, Any, bool, str]
+NOBODY: Judge = (Ellipsis, None, 0, None, None, None, False, "")
 
-    __slots__ = ("admit", "evolve", "fold", "initial", "read", "signed", "state", "v")
 
-    def __init__(self, name: str, module: Any) -> None:
-        self.fold = module.FOLD
-        self.admit = module.admit
-        self.evolve = module.evolve
-        self.initial = module.initial
-        self.v, self.read = reader_of(name)
-        self.signed = name in SIGNED
-        self.state = type(module.initial(f"{module.KIND}/"))
+def _judge_of(name: str, module: Any) -> Judge:
+    """`(state class, initial, v, read, admit, evolve, signed, fold)` of an event type."""
+    state = type(module.initial(f"{module.KIND}/"))
+    v, read = reader_of(name)
+    return state, module.initial, v, read, module.admit, module.evolve, name in SIGNED, module.FOLD
 
 
 class Replay:
@@ -76,13 +75,14 @@ class Replay:
         self.open_events = 0
         self.next = 1
         self.wrong: Wrong | None = None
-        self._before, self._moment = EPOCH, 0  # reckoned on from event to event, in small numbers
+        self._second, self._second_ends = 0, EPOCH  # the second that events are in: us, and its last moment
         self._ledger_id = ""
         self._judges: dict[str, Judge] = {}
-        self._snapshots: dict[str, dict[int, tuple[str, bytes]]] = {}
+        # By version first: few have any, so that most events look no further.
+        self._snapshots: dict[int, dict[str, tuple[str, bytes]]] = {}
         for stream, version, fold, state in store.query("SELECT stream, version, fold, state FROM snapshots"):
-            of_stream = self._snapshots.setdefault(str(stream), {})
-            of_stream[int(str(version))] = (str(fold), state)  # type: ignore[assignment]
+            of_version = self._snapshots.setdefault(int(str(version)), {})
+            of_version[str(stream)] = (str(fold), state)  # type: ignore[assignment]
 
     def _state(self, stream: str) -> Any:
         found = self.states.get(stream)
@@ -102,7 +102,7 @@ class Replay:
             )
         if name not in self._judges:
             try:
-                self._judges[name] = Judge(name, aggregate(kind))
+                self._judges[name] = _judge_of(name, aggregate(kind))
             except (KeyError, ModuleNotFoundError):
                 raise Wrong(
                     "not-lawful", envelope.seq, "stream", "a kind of stream this gatebook knows", kind
@@ -183,46 +183,54 @@ class Replay:
     def _rows(self, rows: Iterator[Row], envelopes: Iterable[Envelope]) -> None:
         """Whatever stands in this loop every event pays for."""
         states, judges, law, snapshots = self.states, self._judges, self.law, self._snapshots
-        before, moment = self._before, self._moment
+        second, ends = self._second, self._second_ends
+        last = ""
         for row, envelope in zip(rows, envelopes, strict=True):
             name, stream = envelope.type, envelope.stream
-            judge, state = judges.get(name), states.get(stream)
+            if name != last:  # events of one type often stand together
+                last = name
+                state_class, initial, v, read, admit, evolve, signed, fold = judges.get(name, NOBODY)
+            state = states.get(stream)
             # A state is of the aggregate's own class, so that its class says of which kind the stream is.
-            if judge is None or type(state) is not judge.state:
+            if type(state) is not state_class:
                 if name.startswith("x.") and stream.startswith("x"):
                     self.open_events += 1  # it takes no part in any fold
                     continue
-                judge = self._judge(envelope)
+                state_class, initial, v, read, admit, evolve, signed, fold = self._judge(envelope)
                 if state is None:
-                    state = judge.initial(stream)
+                    state = initial(stream)
             try:
-                data = judge.read(row[2]) if envelope.v == judge.v else self._data(envelope, row)
+                data = read(row[2]) if envelope.v == v else self._data(envelope, row)
             except msgspec.MsgspecError:
                 data = self._data(envelope, row)
             recorded = envelope.recorded_at
-            passed = recorded - before
-            before = recorded
-            moment += (passed.days * 86_400 + passed.seconds) * SECOND + passed.microseconds
-            content = row[4]
-            if content is None and row[3] is not None:
-                content = self._store.artifact(Event(*row))
+            if recorded > ends:
+                second, ends = _second_of(recorded)
+            version, digest = envelope.version, envelope.content_digest
             fact = Fact(
-                envelope.seq, stream, envelope.version, name, data, moment - envelope.clock_behind, envelope.actor,
-                envelope.via, envelope.correlation, envelope.causation, content, envelope.content_digest,
+                envelope.seq, stream, version, name, data, second + recorded.microsecond - envelope.clock_behind,
+                envelope.actor, envelope.via, envelope.correlation, envelope.causation,
+                None if digest is None else self._content(row), digest,
             )  # fmt: skip
             try:
-                judge.admit(state, fact, law)
-                if judge.signed:
+                admit(state, fact, law)
+                if signed:
                     self._check_signature(fact)
-                states[stream] = state = judge.evolve(state, fact)
+                states[stream] = state = evolve(state, fact)
             except (Unlawful, Invalid) as error:
                 raise _unlawful(envelope, error) from None
             self.admitted += 1
             if name == "ledger.restored":
                 law.void_before = envelope.seq
-            if snapshots and stream in snapshots:
-                self._compare(envelope, state, judge.fold)
-        self._before, self._moment = before, moment
+            if version in snapshots:
+                self._compare(envelope, state, fold)
+        self._second, self._second_ends = second, ends
+
+    def _content(self, row: Row) -> bytes | None:
+        """An event's content, from its artifact where it lies outside the database; None where it was erased."""
+        if row[4] is None and row[3] is not None:
+            return self._store.artifact(Event(*row))
+        return row[4]
 
     def _data(self, envelope: Envelope, row: Row) -> Any:
         """The data of an event in an older schema version; Wrong when it breaks its schema."""
@@ -235,7 +243,7 @@ class Replay:
 
     def _compare(self, envelope: Envelope, state: Any, fold: str) -> None:
         """A snapshot that this fold made must be the state that it stands for."""
-        kept = self._snapshots[envelope.stream].get(envelope.version)
+        kept = self._snapshots[envelope.version].get(envelope.stream)
         if kept is not None and kept[0] == fold and msgspec.json.encode(state) != kept[1]:
             raise Wrong(
                 "not-lawful",
@@ -264,6 +272,12 @@ class Replay:
                 "one that a listed signer made over this event",
                 str(error),
             ) from None
+
+
+def _second_of(recorded: datetime) -> tuple[int, datetime]:
+    """The whole second that `recorded` is in: us since 1970, and its last moment."""
+    passed = recorded - EPOCH
+    return (passed.days * 86_400 + passed.seconds) * SECOND, recorded.replace(microsecond=SECOND - 1)
 
 
 def _unlawful(envelope: Envelope, error: Unlawful | Invalid) -> Wrong:

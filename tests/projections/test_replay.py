@@ -11,6 +11,7 @@ import pytest
 from ledger import verify as verification
 from ledger.access import create_ledger
 from ledger.canonical import encode
+from ledger.clock import format_us
 from ledger.event import Draft, Origin, chain_hash
 from ledger.verify import CHUNK
 from projections import replay as replaying
@@ -31,15 +32,15 @@ def _small(monkeypatch):
     monkeypatch.setattr(verification, "PIECE", 32)
 
 
-def opened(number, at, *, count=None):
+def opened(number, at, *, count=None, executor="native", given=True):
     """A lawful failure of an endpoint that had failed `number` times; unlawful with another count."""
     moment = parse_time(at)
     right, until = opening(number, "rate_limit", moment)
     data = {
-        "provider": "p", "executor": "native", "reason": "rate_limit", "at": at, "failure_count": count or right,
-        "unavailable_until": print_time(until), "at_given": True,
+        "provider": "p", "executor": executor, "reason": "rate_limit", "at": at, "failure_count": count or right,
+        "unavailable_until": print_time(until), **({"at_given": True} if given else {}),
     }  # fmt: skip
-    return Draft("circuit/p|native", "circuit.opened", encode(data))
+    return Draft(f"circuit/p|{executor}", "circuit.opened", encode(data))
 
 
 def drafts(decided, wrong=()):
@@ -58,11 +59,11 @@ def drafts(decided, wrong=()):
 
 @pytest.fixture
 def ledger_of(tmp_path):
-    """Makes a ledger of drafts that no admission has seen."""
+    """Makes a ledger of drafts that no admission has seen; `now` is its clock."""
     made = []
 
-    def make(events):
-        ledger, _ = create_ledger(str(tmp_path / "l"), ORIGIN)
+    def make(events, **clock):
+        ledger, _ = create_ledger(str(tmp_path / "l"), ORIGIN, **clock)
         made.append(ledger)
         ledger.append(events, ORIGIN)
         return ledger
@@ -241,3 +242,20 @@ def test_pieces_of_open_events_that_another_process_verified_are_not_read_again(
         other.stop()
     assert read == [end for end in other.ends if end - 32 <= 1 or end - 32 <= middle < end]
     assert (running.admitted, running.open_events) == (2, COUNT - 2)
+
+
+def test_times_are_judged_by_the_clock_as_read_whatever_second_it_was_in(ledger_of):
+    """At the ends of a second, a day later, and behind: what is 5 s away is not marked as given, what is more is."""
+    start, second, day = 1_700_000_000_000_000, 1_000_000, 86_400_000_000
+    readings = [start + more for more in (1, second - 1, second, second + 1, day - 1, day, 0, day + second)]
+    now = [start]
+    ledger = ledger_of((), now=lambda: now[0])
+    for number, reading in enumerate(readings):
+        now[0] = reading
+        for more in (0, 1):
+            at = format_us(reading + 5 * second + more)
+            failure = opened(0, at, executor=f"e{number}-{more}", given=bool(more))
+            ledger.append([failure], ORIGIN, clock_jump=True)
+    report, running = replay(ledger.store)
+    assert report.verdict == "ok", report.as_json()
+    assert running.admitted == 2 * len(readings) + 1
