@@ -9,7 +9,6 @@ deep. Verification and a fleet's replicas judge by this alone what they do not j
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
@@ -59,7 +58,6 @@ _read_envelopes = msgspec.json.Decoder(Envelope).decode_lines
 _write_envelopes = msgspec.json.Encoder().encode_lines
 _plain_data = msgspec.json.Decoder(_plain(DEPTH))
 _sorted = msgspec.json.Encoder(order="sorted")
-_microsecond = attrgetter("microsecond")
 
 
 def is_plain(data: bytes) -> bool:
@@ -84,21 +82,22 @@ def read(raws: Sequence[bytes], datas: Sequence[bytes]) -> list[Envelope] | None
         envelopes = _read_envelopes(text)
         if len(envelopes) != count or _write_envelopes(envelopes) != text:
             return None
-        times = [envelope.recorded_at for envelope in envelopes]
+        for envelope in envelopes:
+            # msgspec leaves .000000 out, format 1 does not; and it takes any zone, which it writes as Z only when it is UTC.
+            recorded = envelope.recorded_at
+            if not recorded.microsecond or recorded.tzinfo is not UTC:
+                return None
         text = b"\n".join((*datas, b""))
         values = _plain_data.decode_lines(text)
         if len(values) != count or not text.isascii() or _sorted.encode_lines(values) != text:
             return None
     except (msgspec.MsgspecError, TypeError, UnicodeDecodeError):
         return None
-    # msgspec leaves .000000 out, format 1 does not; and it takes any zone, which it writes as Z only when it is UTC.
-    if not all(map(_microsecond, times)) or [time.tzinfo for time in times].count(UTC) != count:
-        return None
     return envelopes
 
 
-def hashes(previous: bytes, raws: Sequence[bytes], datas: Sequence[bytes]) -> tuple[list[bytes], list[str]]:
-    """The hashes of events of these envelopes after the one with the hash `previous`, and the digests of their data."""
+def hashes(previous: bytes, raws: Sequence[bytes], datas: Sequence[bytes]) -> tuple[list[bytes], str]:
+    """The hashes of events of these envelopes after the one with the hash `previous`, and the digests of their data, a line each."""
     chain, data_hash = blake3(derive_key_context=HASH_CONTEXT), blake3()
     chain_reset, chain_update, chain_digest = chain.reset, chain.update, chain.digest
     data_reset, data_update, data_digest = data_hash.reset, data_hash.update, data_hash.digest
@@ -111,5 +110,5 @@ def hashes(previous: bytes, raws: Sequence[bytes], datas: Sequence[bytes]) -> tu
         made.append(previous)
         data_reset()
         data_update(data)
-        digests.append(data_digest().hex())
-    return made, digests
+        digests.append(data_digest())
+    return made, b"".join(digests).hex("\n", blake3.digest_size)

@@ -29,7 +29,7 @@ def extend(chain: Chain, envelopes: list[bytes], datas: list[bytes], hashes: lis
     made, digests = lines.hashes(chain.hash, envelopes, datas)
     if b"".join(made).hex().encode() != b"".join(hashes):
         return False
-    if digests != [envelope.data_digest for envelope in read]:
+    if digests != "\n".join([envelope.data_digest for envelope in read]):
         return False
     try:
         versions = _fits(chain, read)

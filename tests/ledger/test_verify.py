@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ledger import verify as verification
 from ledger.access import create_ledger
-from ledger.canonical import encode
+from ledger.canonical import encode, quote
 from ledger.event import ZERO_HASH, Draft, Head, Origin, chain_hash, seal
 from ledger.lines import read_envelope
 from ledger.sqlite import SQLiteStore
@@ -139,6 +139,24 @@ def test_hashes_that_are_right_only_when_joined_are_wrong(store, at, cut):
     both = one + two
     changed = replaced(replaced(ROWS, at, "hash", both[:cut]), at + 1, "hash", both[cut:])
     assert same(store, changed)[1] == at + 1
+
+
+@pytest.mark.parametrize("at", [0, CHUNK - 2, CHUNK + 5, COUNT - 2])
+@pytest.mark.parametrize("between", ["", "\n"])
+@pytest.mark.parametrize("cut", [1, 63, 65])
+def test_digests_of_data_that_are_right_only_when_joined_are_wrong_though_every_hash_is_right(
+    store, at, between, cut
+):
+    one, two = (blake3(row[2]).hexdigest() for row in ROWS[at : at + 2])
+    both = one + between + two
+    changed, previous = ROWS[:at], ROWS[at - 1][5] if at else ZERO_HASH
+    for row in ROWS[at:]:
+        envelope = row[1]
+        for own, forged in ((one, both[:cut]), (two, both[cut:])):
+            envelope = envelope.replace(f'"{own}"'.encode(), quote(forged).encode())
+        previous = chain_hash(previous, envelope)
+        changed.append((row[0], envelope, *row[2:5], previous))
+    assert same(store, changed)[:3] == ("content-mismatch", at + 1, "data")
 
 
 @pytest.mark.parametrize("at", PLACES[1:-1])
