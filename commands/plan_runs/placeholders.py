@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-# A wrapped paragraph breaks a placeholder in two; an empty line ends it.
+# A wrapped paragraph breaks a placeholder in two; an empty line ends it. Nothing that was passed is tried again: what
+# stands there is neither its end nor a line's.
 _PLACEHOLDER = re.compile(
-    r"UNFILLED_SKELETON|\[\s*(?:answer\s+needed|placeholder|todo)\s*\]|\[\s*insert\b[^\]\n]*(?:\n(?!\s*\n)[^\]\n]*){0,3}\]",
+    r"UNFILLED_SKELETON|\[\s*(?:answer\s+needed|placeholder|todo)\s*\]|\[\s*insert\b[^\]\n]*+(?:\n(?!\s*\n)[^\]\n]*+){0,3}+\]",
     re.IGNORECASE,
 )
 _MARKER_WORD = re.compile(r"(?<![A-Za-z0-9])(?:TODO|TBD|FIXME)(?![A-Za-z0-9])")
