@@ -223,3 +223,23 @@ def test_an_artifact_whose_writer_was_killed_goes_with_what_is_erased(cli):
     cli.ok("redact", seq, "--reason", "r")
     assert os.listdir(f"{cli.ledger}/artifacts") == [kept]
     assert cli("verify")[0] == 0
+
+
+def test_a_folder_among_the_artifacts_keeps_no_erasure_from_being_finished(cli):
+    text, marks = marked("beside", 700_000)
+    cli.write("whole.txt", text)
+    seq = cli.note(1, content="@whole.txt")
+    os.unlink("whole.txt")
+    os.mkdir(f"{cli.ledger}/artifacts/mine")
+    assert cli.json("redact", seq, "--reason", "r")["purged"] is True
+    assert files_with(cli.folder, marks) == []
+    assert os.listdir(f"{cli.ledger}/artifacts") == ["mine"]
+
+
+def test_a_journal_that_a_reader_removes_first_is_removed(tmp_path, monkeypatch):
+    from ledger.leftovers import remove_database
+
+    (tmp_path / "views.db").write_bytes(b"x")
+    monkeypatch.setattr(os.path, "lexists", lambda _path: True)
+    remove_database(str(tmp_path / "views.db"))
+    assert os.listdir(tmp_path) == []
