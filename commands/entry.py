@@ -172,6 +172,14 @@ def _escaped(c: str) -> str:
 
 
 def _report(error: BaseException, context: Context) -> None:
+    """One line on stderr; where that takes nothing (a full disk), the exit code says it alone."""
+    try:
+        _say_error(error, context)
+    except OSError:
+        pass
+
+
+def _say_error(error: BaseException, context: Context) -> None:
     text = "".join(c if c.isprintable() else _escaped(c) for c in str(error))
     if context.log_format == "json":
         context.log().error(text, command=context.via)

@@ -1,5 +1,6 @@
 """Report, delivery, finalisation; recovery of past days; the Stop guard."""
 
+import io
 import json
 import os
 import time
@@ -318,6 +319,22 @@ def test_a_hook_that_is_called_wrongly_lets_the_agent_go_on_too(house, words):
     code, answer, err = house.cli(*words)
     assert (code, answer) == (0, {})
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [("guard", "stop"), ("guard", "capture"), ("guard", "stop", "--bogus")])
+def test_a_hook_answers_though_stderr_takes_nothing(house, monkeypatch, words):
+    """A log file on a full disk: what is wrong cannot be told, and the agent goes on all the same."""
+
+    class Full:
+        def write(self, _text):
+            raise OSError(28, "No space left on device")
+
+        def flush(self):
+            pass
+
+    monkeypatch.setattr("sys.stderr", Full())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"{}")))
+    assert house.cli(*words)[:2] == (0, {})
 
 
 def test_a_word_that_only_looks_like_a_hook_keeps_its_own_exit_code(house):
