@@ -515,11 +515,15 @@ class Link:
             self._early.clear()
 
     def open_inbox(self, *, early: bool = False) -> bytes:
-        """A fresh reply subject of this connection; `early`: what comes is kept until `answers` asks for it."""
+        """A fresh reply subject of this connection.
+
+        `early`: what comes is kept until `answers` asks for it, or the next such inbox is opened: who does not ask for an
+        answer any more has nothing to tidy up.
+        """
         self._count += 1
         inbox = self.connection().inbox + b".%d" % self._count
         if early:
-            self._early[inbox] = None
+            self._early = {inbox: None}
         return inbox
 
     def answers(self, inbox: bytes, seconds: float = ANSWER_SECONDS) -> Iterator[Message]:

@@ -872,3 +872,14 @@ def test_what_only_the_leader_shows_yet_is_read_before_a_write(url, machine, ope
         assert two.store._catch_up(two.store._usable()) == 5 - hidden
         assert two.store._catch_up(two.store._usable(), newest=True) == hidden
     assert [event.hash for event in whole(two.store)] == [event.hash for event in whole(one.store)]
+
+
+def test_of_answers_that_nobody_asks_for_any_more_none_is_kept(url, opened):
+    """A reading that finds more than a page gives its question for the end up and asks it again later."""
+    store = opened(url).store
+    for _ in range(5):
+        asked = store.stream.ask_last()
+    store.stream.page(store.stream.ask_from(1, 10), 10)
+    assert list(store.link._early) == [asked]
+    assert store.stream.last(asked)[0] == 1
+    assert store.link._early == {}
