@@ -218,6 +218,11 @@ class Connection:
         else:
             self._out.append(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(payload), payload))
 
+    @property
+    def has_more(self) -> bool:
+        """Whether bytes are here that nobody has looked at."""
+        return self._at < len(self._buffer)
+
     def _fill(self) -> None:
         self.flush()
         left = self._deadline - time.monotonic()
@@ -490,13 +495,14 @@ class Link:
             raise
 
     def hear(self, deadline: float) -> None:
-        """Wait for one message to the subject of `listen`; late answers are dropped.
+        """Wait for a message to the subject of `listen`, and hear all that came with it; late answers are dropped.
 
         Raises:
             Silence: none came by `deadline`; with the connection dropped when that broke.
         """
         connection = self.connection()
-        while True:
+        heard = False
+        while not heard or connection.has_more:
             try:
                 message = connection.next(deadline)
             except Silence:
@@ -505,7 +511,7 @@ class Link:
                 raise
             if message.subject == self._topic and self._hear is not None:
                 self._hear(message.payload)
-                return
+                heard = True
 
     def drop(self) -> None:
         """Forget the connection; the next use makes a new one."""

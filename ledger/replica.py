@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 TRUST_SECONDS = 1.0
 RACE_SECONDS = 30.0
 MAX_KEPT = 1000
-WAITS = 3  # a handle that waits so often reads much of what others write
+MANY_WAITS = (
+    3,
+    20,
+)  # a handle that waits so often reads much of what others write; not all of them find that at once
 # The WAL is moved into the file past 32 MB, past 64 MB where many events are followed: whoever moves it waits for the
 # disk, once in 2,000 appends; what a crash leaves of it is read in 0.1 s.
 WAL_PAGES = 8192
@@ -82,6 +85,7 @@ class FleetStore(SQLiteStore):
         """How many events came by following since this was opened."""
         self._read_at = -TRUST_SECONDS
         self._waits = 0
+        self._many_waits = jitter(*MANY_WAITS)
         self.turns = Turns(link, self.stream.subject)
 
     @property
@@ -307,6 +311,7 @@ class FleetStore(SQLiteStore):
     def _race(self, connection: apsw.Connection, write: Write) -> Recorded:
         deadline = time.monotonic() + RACE_SECONDS
         self.anchor.load()
+        self.turns.begin()
         if self.turns.must_wait():
             self._wait_turn(connection)
         elif self.anchor.tip < 0 or not self._trusted():
@@ -325,8 +330,8 @@ class FleetStore(SQLiteStore):
                 # Decided on what may be an old head: final only when the stream's leader has nothing newer.
                 if self._is_current():
                     raise refusal.error from None
-            # Once behind is no contention yet: the other may have written long ago.
-            if lost > 1:
+            # Once behind is no contention yet: the other may have written long ago, unless somebody waits already.
+            if lost > 1 or (lost and self.turns.must_wait()):
                 self._wait_turn(connection)
             else:
                 self._catch_up_to_write(connection, newest=True)
@@ -334,7 +339,7 @@ class FleetStore(SQLiteStore):
     def _wait_turn(self, connection: apsw.Connection) -> None:
         """Let those write that wait longer, then catch up."""
         self._waits += 1
-        if self._waits >= WAITS:
+        if self._waits >= self._many_waits:
             import ledger.plain  # noqa: F401 - what others write is read faster from now on: loaded before our turn, not in it
 
         def ahead_of_turn() -> None:
