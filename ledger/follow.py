@@ -34,7 +34,9 @@ PAGE = 4000
 CHUNK = 128
 WORTH_DELIVERING = 2 * PAGE  # messages: below that a consumer takes longer to make than it saves
 NEWEST = 32  # messages that the leader is asked for one by one
-QUEUE = 4  # pages that may wait for the disk
+QUEUE_BYTES = (
+    64 << 20
+)  # may wait for the disk: moving the WAL into the file takes as long as checking 15,000 events
 MANY = 1000  # events: below that the fast judge takes longer to import than it saves
 # A length has 17 bits in `_where`, more than an event can have.
 _LENGTH = (1 << 17) - 1
@@ -289,7 +291,7 @@ class Walk:
         kept, first, then = self._came()
         if kept and many:
             # While SQLite inserts these, and moves its WAL, without the interpreter's lock, the next pages are checked.
-            self._settle(QUEUE - 1)
+            self._settle(QUEUE_BYTES)
             before = self._keeping[-1][0] if self._keeping else None
             keeping = Keeping(self._store, self._connection, kept, first, before)
             self._keeping.append((keeping, then))
@@ -320,9 +322,11 @@ class Walk:
         )
 
     def _settle(self, left: int = 0) -> None:
-        """Wait until no more than `left` pages are being kept; only then may the anchor move past them."""
-        while len(self._keeping) > left:
+        """Move the anchor past what is kept, not before; wait until no more than `left` bytes are being kept."""
+        waiting = sum(keeping.size for keeping, _ in self._keeping)
+        while self._keeping and (waiting > left or not self._keeping[0][0].is_alive()):
             keeping, then = self._keeping.pop(0)
+            waiting -= keeping.size
             keeping.join()
             if keeping.error is not None:
                 raise keeping.error
@@ -421,6 +425,7 @@ class Keeping(Thread):
         self._kept = kept
         self._first = first
         self._before = before
+        self.size = sum(len(buffer) for buffer, _ in kept)
         self.end = first + sum(len(where) for _, where in kept)
         self._follows = before is not None and before.end == first
 

@@ -622,6 +622,36 @@ def test_a_disk_that_fills_while_much_is_followed_leaves_whole_pages(url, machin
     assert verify(other.store).ok
 
 
+@pytest.mark.parametrize(("room", "most"), [(0, 1), (64 << 20, 10)])
+def test_as_much_waits_for_the_disk_as_there_is_room_for(url, machine, opened, monkeypatch, room, most):
+    """A disk that takes long holds up the reading only when much waits for it; what is kept is said as soon as it is."""
+    machine(1)
+    ledger = opened(url)
+    for _ in range(40):
+        add(ledger, draft())
+    machine(2)
+    monkeypatch.setattr("ledger.follow.PAGE", 4)
+    monkeypatch.setattr("ledger.follow.QUEUE_BYTES", room)
+    begun, waiting = threading.Event(), []
+    insert, start = Keeping.insert, Keeping.start
+
+    def count(keeping):
+        waiting.append(keeping)
+        start(keeping)
+        if len(waiting) == most:
+            begun.set()
+
+    def slowly(keeping):
+        assert begun.wait(20)
+        insert(keeping)
+
+    monkeypatch.setattr(Keeping, "start", count)
+    monkeypatch.setattr(Keeping, "insert", slowly)
+    other = opened(url)
+    assert len(waiting) == 10
+    assert [e.hash for e in whole(other.store)] == [e.hash for e in whole(ledger.store)]
+
+
 def test_a_content_that_the_bucket_lost_is_seen_by_a_new_machine(url, machine, opened):
     machine(1)
     ledger = opened(url)
