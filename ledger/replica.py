@@ -307,6 +307,8 @@ class FleetStore(SQLiteStore):
         except BaseException:
             write.clean_up()
             raise
+        finally:
+            self.turns.done()
 
     def _race(self, connection: apsw.Connection, write: Write) -> Recorded:
         deadline = time.monotonic() + RACE_SECONDS

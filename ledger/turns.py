@@ -47,7 +47,7 @@ class Turns:
         self._count = 0
         self._queue: dict[bytes, float] = {}
         self._ends = 0.0
-        self._wrote = -math.inf
+        self._done = -math.inf
         self._paused = False
         self._mine = False
         self._taken = False
@@ -96,7 +96,11 @@ class Turns:
 
     def begin(self) -> None:
         """A write of this writer begins."""
-        self._paused = time.monotonic() - self._wrote > TURN_SECONDS
+        self._paused = time.monotonic() - self._done > TURN_SECONDS
+
+    def done(self) -> None:
+        """A write of this writer is over, whether it came to one or was refused."""
+        self._done = time.monotonic()
 
     def must_wait(self) -> bool:
         """Whether others wait and this writer has no turn; one that is just over is passed on: `wait` is called next."""
@@ -120,7 +124,7 @@ class Turns:
 
     def wrote(self) -> None:
         """This writer's message was acknowledged; a turn that is over by now is passed on when its next write begins."""
-        now = self._wrote = time.monotonic()
+        now = time.monotonic()
         self._mine = False
         if self._taken:
             self._taken = False

@@ -193,7 +193,7 @@ def test_courtesy_that_fails_fails_no_write(url, machine, opened, monkeypatch):
     add(ledger, draft())
     turns = ledger.store.turns
     turns._queue[b"0123456789abcdef"] = time.monotonic()
-    turns._wrote = 0.0  # long ago: the turn is passed on after the write
+    turns._done = 0.0  # long ago: the turn is passed on after the write
     link = ledger.store.link
 
     def broken(*_):

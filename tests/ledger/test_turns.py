@@ -123,10 +123,23 @@ def test_who_paused_before_a_write_calls_the_next_after_it(turns, said, clock):
     hear(turns, b"wait " + OTHER, b"wait " + THIRD)
     turns.wrote()
     assert said.sent == [[b"next " + OTHER]]
+    turns.done()
     clock.sleep(0.001)
     turns.begin()
     turns.wrote()
     assert said.sent == [[b"next " + OTHER]]
+    assert not turns.must_wait()
+
+
+def test_who_goes_on_after_a_refusal_has_not_paused(turns, said, clock):
+    """It was refused after a long look, and writes now: its turn is as long as any."""
+    turns.begin()
+    clock.sleep(1)
+    turns.done()
+    turns.begin()
+    hear(turns, b"wait " + OTHER)
+    turns.wrote()
+    assert said.words == []
     assert not turns.must_wait()
 
 
