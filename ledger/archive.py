@@ -318,8 +318,12 @@ def _copy_artifacts(source: str, target: str) -> None:
     for name in sorted(os.listdir(folder)):
         if name.startswith("."):
             continue
-        with open(os.path.join(folder, name), "rb") as file:
-            write_whole(os.path.join(target, ARTIFACTS, name), file.read())
+        try:
+            with open(os.path.join(folder, name), "rb") as file:
+                content = file.read()
+        except FileNotFoundError:
+            continue  # redacted meanwhile; were it another, the copy would not verify
+        write_whole(os.path.join(target, ARTIFACTS, name), content)
 
 
 def _verified_copy(temporary: str, path: str) -> Report:

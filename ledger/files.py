@@ -24,7 +24,8 @@ def write_whole(path: str, content: bytes, mode: int = 0o600) -> None:
         os.fsync(handle)
         os.rename(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        if os.path.lexists(temporary):  # interrupted right after it got its name, it is there no more
+            os.unlink(temporary)
         raise
     finally:
         os.close(handle)

@@ -550,8 +550,8 @@ class SQLiteStore:
         tip = self._tip
         # One cursor for all: making one costs as much as a statement.
         execute = self._cursor.execute
-        execute("BEGIN IMMEDIATE")
         try:
+            execute("BEGIN IMMEDIATE")
             # Counts every transaction, ours too: the same as after our last one means that nobody else wrote.
             if tip.counter != connection.data_version() or len(tip.versions) > MAX_TIPS:
                 tip.head, tip.versions = None, {}

@@ -315,21 +315,18 @@ def replay(
     The report's verdict is `not-lawful` for the first event that its aggregate would not have let in.
     """
     running = Replay(store)
-    if (store.head().seq if upto is None else upto) <= WORTH_A_PROCESS:
-        report = verify(store, memory=memory, upto=upto)
-        if report.ok:
-            running.run(report.head_seq, progress)
-    else:
-        report = verify(
-            store,
-            memory=memory,
-            upto=upto,
-            through=lambda walk, connection, last: running.beside(walk, connection, last, progress),
-        )
-        if not report.ok and report.verdict != "unreadable":  # an earlier event may not have been lawful
-            running.run(
-                int(min(report.head_seq, _place((report.first_wrong or {}).get("seq")) - 1)), progress
-            )
+    small = (store.head().seq if upto is None else upto) <= WORTH_A_PROCESS
+    report = verify(
+        store,
+        memory=memory,
+        upto=upto,
+        through=None
+        if small
+        else lambda walk, connection, last: running.beside(walk, connection, last, progress),
+    )
+    # Where something is not as recorded, an earlier event may not have been lawful.
+    if (small or not report.ok) and report.verdict != "unreadable":
+        running.run(int(min(report.head_seq, _place((report.first_wrong or {}).get("seq")) - 1)), progress)
     wrong = running.wrong
     if wrong is not None and (report.ok or _place(wrong.seq) < _place((report.first_wrong or {}).get("seq"))):
         report.blame(wrong)

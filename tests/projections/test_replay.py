@@ -146,6 +146,16 @@ def test_an_unlawful_event_is_named_though_a_later_one_was_changed(ledger_of, mi
     assert (report.verdict, report.first_wrong["seq"]) == ("not-lawful", seq)
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_one_process_and_two_name_the_same_event(ledger_of, monkeypatch, processes):
+    monkeypatch.setattr(replaying, "WORTH_A_PROCESS", 10 if processes == 2 else COUNT)
+    ledger = ledger_of(drafts(MIXES["all decided"], wrong=(CHUNK,)))
+    forge(ledger.path, "UPDATE events SET data = ? WHERE seq = ?", b'{"n":0}', 2 * CHUNK)
+    report, running = replay(ledger.store)
+    assert (report.verdict, report.first_wrong["seq"]) == ("not-lawful", CHUNK)
+    assert running.admitted == CHUNK - 1
+
+
 def test_an_unlawful_event_is_named_though_one_just_after_it_has_another_version(ledger_of):
     """Every cell of the later one is right by itself, so that both are looked at in one chunk."""
     seq = 5

@@ -73,6 +73,15 @@ def test_ordinary_words_are_no_placeholders(work, text):
     validate_result(DRAFT, str(work), item=ITEM)
 
 
+def test_a_long_hostile_draft_is_judged_in_one_pass(work):
+    """Each of these would be looked at for hours if it were looked at again from every place."""
+    text = "[insert " * 300_000 + "\n" + "[insert\n" * 50_000 + "\n" + "<!--" * 300_000
+    (work / "draft.md").write_text(text)
+    validate_result(DRAFT, str(work), item=ITEM)
+    (work / "draft.md").write_text(f"{text}\n[insert it]")
+    assert rule(DRAFT, work) == "placeholder"
+
+
 @pytest.mark.parametrize(
     "text",
     [" \n\t\n", "# One\n\n## Two\n", "One\n===\n\nTwo\n---\n", "- \n* \n1. \n- [ ]\n", "| A | B |\n|---|---|\n|   |   |\n", "+--+--+\n|  |  |\n+--+--+\n", "# H\n\n- \n\n---\n", "<!-- words -->\n# H\n", "\ufeff\n"],
