@@ -48,8 +48,14 @@ def run(args: Args, context: Context) -> int:
     ledger, created = create_ledger(folder, context.origin(), genesis)
     head = ledger.store.head()
     ledger.close()
-    made = {"ledger_id": ledger.id, "path": ledger.folder, "created": created}
-    return _reply(args, context, {**made, "seq": head.seq, "hash": head.hash.hex()})
+    reply: dict[str, object] = {
+        "ledger_id": ledger.id,
+        "path": ledger.folder,
+        "created": created,
+        "seq": head.seq,
+        "hash": head.hash.hex(),
+    }
+    return _reply(args, context, reply)
 
 
 def _reply(args: Args, context: Context, reply: dict[str, object]) -> int:

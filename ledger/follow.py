@@ -34,9 +34,8 @@ PAGE = 4000
 CHUNK = 128
 WORTH_DELIVERING = 2 * PAGE  # messages: below that a consumer takes longer to make than it saves
 NEWEST = 32  # messages that the leader is asked for one by one
-QUEUE_BYTES = (
-    64 << 20
-)  # may wait for the disk: moving the WAL into the file takes as long as checking 15,000 events
+# What may wait for the disk: moving the WAL into the file takes as long as checking 15,000 events.
+QUEUE_BYTES = 64 << 20
 MANY = 1000  # events: below that the fast judge takes longer to import than it saves
 # A length has 17 bits in `_where`, more than an event can have.
 _LENGTH = (1 << 17) - 1

@@ -39,10 +39,8 @@ if TYPE_CHECKING:
 TRUST_SECONDS = 1.0
 RACE_SECONDS = 30.0
 MAX_KEPT = 1000
-MANY_WAITS = (
-    3,
-    20,
-)  # a handle that waits so often reads much of what others write; not all of them find that at once
+# A handle that waits so often reads much of what others write; not all of them find that at once.
+MANY_WAITS = (3, 20)
 # The WAL is moved into the file past 32 MB, past 64 MB where many events are followed: whoever moves it waits for the
 # disk, once in 2,000 appends; what a crash leaves of it is read in 0.1 s.
 WAL_PAGES = 8192

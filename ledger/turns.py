@@ -108,9 +108,8 @@ class Turns:
         if not self._waiting() or now < self._ends:
             return False
         if now - self._ends < SILENCE_SECONDS:
-            self.pass_on(
-                at_once=False
-            )  # with what `wait` says: each time that all are woken costs all of them
+            # Together with what `wait` says: each time that all are woken costs all of them.
+            self.pass_on(at_once=False)
         self._ends = 0.0  # of one that is long over nothing is left to pass on: two in turn both lose
         return True
 

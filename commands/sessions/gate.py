@@ -6,7 +6,6 @@ import sys
 
 from commands.context import Context
 from commands.flags import Args, Command, Flag
-from ledger.errors import Usage
 
 _MODES = ("plugin-json", "raw")
 
@@ -30,17 +29,17 @@ def _adapt(args: Args, context: Context) -> int:
 def _run(args: Args, context: Context) -> int:
     del context
     from commands.sessions.gate_run import DEFAULT_TIMEOUT, GateResult, read_focus, run_gate
+    from commands.sessions.program import allowed_seconds
     from commands.sessions.signals import exit_on_signals
 
-    if args.timeout == 0:
-        raise Usage("--timeout: 0 seconds are no time for a review; give 1 or more")
+    timeout = allowed_seconds(args.timeout, DEFAULT_TIMEOUT, "review")
     focus = read_focus(args.focus_file)
     root, skipped = _skipped_by_config()
     if skipped:
         result = GateResult("SKIP", reason="skipped-by-config")
     else:
         with exit_on_signals():
-            result = run_gate(focus, args.producer, root=root, timeout=args.timeout or DEFAULT_TIMEOUT)
+            result = run_gate(focus, args.producer, root=root, timeout=timeout)
     if result.banner:
         print(result.banner, file=sys.stderr)
     sys.stdout.buffer.write(result.text.encode())

@@ -11,6 +11,8 @@ import signal
 import subprocess
 import time
 
+from ledger.errors import Usage
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,6 +23,13 @@ _GRACE = 2.0  # seconds between SIGTERM and SIGKILL, and for pipes to close afte
 _CHUNK = 65536
 _PR_SET_PDEATHSIG = 1
 _KILLED = 137
+
+
+def allowed_seconds(given: int | None, default: float, what: str) -> float:
+    """How long a program may take: `--timeout` as `given`, else `default`; Usage where that is no time for `what`."""
+    if given == 0:
+        raise Usage(f"--timeout: 0 seconds are no time for a {what}; give 1 or more")
+    return default if given is None else float(given)
 
 
 class Outcome:

@@ -54,14 +54,14 @@ def _run(args: Args, context: Context) -> int:
     from commands.sessions.drive import Programs, drive
     from commands.sessions.gate_run import split_command
     from commands.sessions.opening import release_after, start
+    from commands.sessions.program import allowed_seconds
     from commands.sessions.signals import exit_on_signals
 
     for flag, value in (("--executor", args.executor), ("--reviewer", args.reviewer), ("--gate", args.gate)):
         if value is not None:
             split_command(value, flag)
-    if args.timeout == 0:
-        raise Usage("--timeout: 0 seconds are no time for a program; give 1 or more")
-    programs = Programs(args.executor, args.reviewer, args.gate, float(args.timeout or ROUND_TIMEOUT))
+    timeout = allowed_seconds(args.timeout, ROUND_TIMEOUT, "program")
+    programs = Programs(args.executor, args.reviewer, args.gate, timeout)
     with exit_on_signals():
         writer, _, _ = start(context, args, attached=True)
         try:

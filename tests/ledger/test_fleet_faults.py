@@ -592,16 +592,22 @@ def test_by_the_chunk_a_machine_reads_what_it_reads_one_by_one(server, url, mach
         assert other.store.voids == 51
 
 
-@pytest.mark.parametrize("page", [2, 3, 5])
-def test_a_disk_that_fills_while_much_is_followed_leaves_whole_pages(url, machine, opened, monkeypatch, page):
-    """What comes after the page that could not be kept is not kept either; the next call goes on from there."""
-    import apsw
-
+def forty_events_that_another_machine_lacks(url, machine, opened):
+    """The first machine's ledger; the second is the one that opens from now on."""
     machine(1)
     ledger = opened(url)
     for _ in range(40):
         add(ledger, draft())
     machine(2)
+    return ledger
+
+
+@pytest.mark.parametrize("page", [2, 3, 5])
+def test_a_disk_that_fills_while_much_is_followed_leaves_whole_pages(url, machine, opened, monkeypatch, page):
+    """What comes after the page that could not be kept is not kept either; the next call goes on from there."""
+    import apsw
+
+    ledger = forty_events_that_another_machine_lacks(url, machine, opened)
     monkeypatch.setattr("ledger.follow.PAGE", 6)
     inserted = []
     insert = Keeping.insert
@@ -625,11 +631,7 @@ def test_a_disk_that_fills_while_much_is_followed_leaves_whole_pages(url, machin
 @pytest.mark.parametrize(("room", "most"), [(0, 1), (64 << 20, 10)])
 def test_as_much_waits_for_the_disk_as_there_is_room_for(url, machine, opened, monkeypatch, room, most):
     """A disk that takes long holds up the reading only when much waits for it; what is kept is said as soon as it is."""
-    machine(1)
-    ledger = opened(url)
-    for _ in range(40):
-        add(ledger, draft())
-    machine(2)
+    ledger = forty_events_that_another_machine_lacks(url, machine, opened)
     monkeypatch.setattr("ledger.follow.PAGE", 4)
     monkeypatch.setattr("ledger.follow.QUEUE_BYTES", room)
     begun, waiting = threading.Event(), []
