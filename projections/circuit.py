@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from projections.cooldowns import REASONS, Circuit, is_open, opening
+from projections.cooldowns import REASONS, Circuit, is_open, opening, shown
 from projections.fact import Fact, Law, digest_text
-from projections.times import SECOND, parse_time, print_time
+from projections.times import SECOND, parse_time
 
 KIND = "circuit"
 FOLD = "circuit/1"
@@ -173,18 +173,7 @@ def show(stream: str, state: State) -> dict[str, object]:
     circuit = state.circuit()
     if circuit is None:
         return {"provider": provider, "executor": executor, "state": "closed"}
-    return {
-        "provider": provider,
-        "executor": executor,
-        "state": "open",
-        "reason": circuit.reason,
-        "failure_count": circuit.failure_count,
-        "last_failure_at": print_time(circuit.last_failure_at),
-        "unavailable_until": print_time(circuit.unavailable_until),
-        "probe_claimed_at": None
-        if circuit.probe_claimed_at is None
-        else print_time(circuit.probe_claimed_at),
-    }
+    return {"provider": provider, "executor": executor, **shown(circuit)}
 
 
 STATES = {"circuits": show}

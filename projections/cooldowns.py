@@ -6,7 +6,7 @@ judge by these and by nothing else.
 
 from __future__ import annotations
 
-from projections.times import DAY, HOUR, LATEST, MINUTE, SECOND, whole_seconds
+from projections.times import DAY, HOUR, LATEST, MINUTE, SECOND, print_time, whole_seconds
 
 REASONS = ("quota", "authentication", "rate_limit", "provider_unavailable")
 PROBE_LEASE = 15 * MINUTE
@@ -45,6 +45,19 @@ class Circuit:
 
     def __repr__(self) -> str:
         return f"Circuit({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
+
+
+def shown(circuit: Circuit) -> dict[str, object]:
+    """A circuit's fields as `state circuits`, the views and the health file have them: times in whole seconds."""
+    claimed = circuit.probe_claimed_at
+    return {
+        "state": "open",
+        "reason": circuit.reason,
+        "failure_count": circuit.failure_count,
+        "last_failure_at": print_time(circuit.last_failure_at),
+        "unavailable_until": print_time(circuit.unavailable_until),
+        "probe_claimed_at": None if claimed is None else print_time(claimed),
+    }
 
 
 def next_opening(

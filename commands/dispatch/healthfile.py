@@ -5,8 +5,8 @@ from __future__ import annotations
 from commands.dispatch.rubric import check_endpoint_part
 from ledger.canonical import encode, parse
 from ledger.errors import Invalid
-from projections.cooldowns import MAX_COUNT, REASONS, Circuit
-from projections.times import parse_time, print_time
+from projections.cooldowns import MAX_COUNT, REASONS, Circuit, shown
+from projections.times import parse_time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,20 +20,10 @@ _FIELDS = frozenset(
 
 def render(circuits: Mapping[str, Circuit]) -> bytes:
     """The view's bytes: the same circuits always give the same bytes, times in whole seconds."""
-    shown = {
-        endpoint: {
-            "state": "open",
-            "reason": circuit.reason,
-            "failure_count": circuit.failure_count,
-            "last_failure_at": print_time(circuit.last_failure_at),
-            "unavailable_until": print_time(circuit.unavailable_until),
-            "probe_claimed_at": None
-            if circuit.probe_claimed_at is None
-            else print_time(circuit.probe_claimed_at),
-        }
-        for endpoint, circuit in circuits.items()
-    }
-    return encode({"version": 1, "circuits": shown}) + b"\n"
+    return (
+        encode({"version": 1, "circuits": {name: shown(circuit) for name, circuit in circuits.items()}})
+        + b"\n"
+    )
 
 
 def check_endpoint(endpoint: str, place: str) -> None:
