@@ -16,10 +16,7 @@ BY_FIELD = {"stage.minted", "stages.carried"}
 
 
 def struct_of(name: str):
-    try:
-        return aggregate(TYPES[name][0]).EVENTS[name]
-    except (ModuleNotFoundError, KeyError):
-        pytest.skip(f"{name} is not there yet")
+    return aggregate(TYPES[name][0]).EVENTS[name]
 
 
 def test_every_decided_type_has_grounds_or_is_a_beginning():
