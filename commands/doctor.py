@@ -101,7 +101,8 @@ def _filesystem(path: str) -> str:
 
 def _database(ledger: Ledger) -> Iterator[Finding]:
     from ledger.sqlite import sqlite_version
-    from ledger.verify import Wrong, check_schema
+    from ledger.verify import check_schema
+    from ledger.walk import Wrong
 
     yield Finding("sqlite", "ok", f"SQLite {sqlite_version()}")
     try:

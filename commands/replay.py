@@ -61,7 +61,7 @@ def _judge(ledger: Ledger, args: Args) -> tuple[Report, dict[str, object]]:
         differ = _views_differ(ledger)
         more["views"] = "differ" if differ else "equal"
         if differ:
-            from ledger.verify import Wrong
+            from ledger.walk import Wrong
 
             report.blame(Wrong("views-differ", None, "views", "the states folded from the log", differ[0]))
     compare_stream(ledger, report)

@@ -25,7 +25,8 @@ def jobs_for(events: int, asked: int | None) -> int:
 
 def unreadable(error: Tampered, field: str = "file", expected: str = "a readable ledger") -> Report:
     """The report on a file that could not even be opened, or (another `field`) that was not what it must be."""
-    from ledger.verify import Report, Wrong
+    from ledger.verify import Report
+    from ledger.walk import Wrong
 
     report = Report()
     report.blame(Wrong(error.verdict, error.seq, field, expected, str(error)))
@@ -39,7 +40,7 @@ def compare_stream(ledger: Ledger, report: Report) -> None:
     """
     fault = ledger.store.fault
     if report.ok and fault is not None:
-        from ledger.verify import Wrong
+        from ledger.walk import Wrong
 
         report.blame(Wrong(fault.verdict, fault.seq, "stream", "what this machine read from it", str(fault)))
 

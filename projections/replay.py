@@ -15,18 +15,10 @@ from ledger.access import ledger_id_of
 from ledger.errors import Invalid, Tampered
 from ledger.event import Event
 from ledger.lines import read_envelope
+from ledger.sharing import WORTH_A_PROCESS, Other
 from ledger.sqlite import RANGE_SQL, SQLiteStore, connect
-from ledger.verify import (
-    CHUNK,
-    EPOCH,
-    WORTH_A_PROCESS,
-    Other,
-    Report,
-    Walk,
-    Wrong,
-    go_on,
-    verify,
-)
+from ledger.verify import Report, verify
+from ledger.walk import CHUNK, EPOCH, Walk, Wrong, go_on
 from projections.engine import decode, reader_of
 from projections.fact import Fact, Law, Unlawful
 from projections.registry import TYPES, aggregate, kind_of

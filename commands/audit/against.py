@@ -41,7 +41,7 @@ def check_recorded(ledger: Ledger, report: Report) -> tuple[int, str]:
     The verified events must be the ones that it covers, and its note one that this ledger signed: a rewritten
     history cannot carry the old checkpoints along. Where not, `report` says so.
     """
-    from ledger.verify import Wrong
+    from ledger.walk import Wrong
 
     events = ledger.store.reader().of_type("ledger.checkpointed", 1, before=report.head_seq + 1)
     content = ledger.store.artifact(events[0]) if events else None

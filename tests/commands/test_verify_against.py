@@ -175,7 +175,7 @@ def test_a_replay_up_to_a_moment_before_a_redaction_is_no_false_alarm(kept):
 def test_an_artifact_that_is_redacted_while_it_is_verified_is_no_false_alarm(cli):
     from ledger.access import open_ledger
     from ledger.event import ZERO_HASH
-    from ledger.verify import Walk
+    from ledger.walk import Walk
 
     cli.write("big", "word " * 150_000)
     cli.ok("append", "--stream", "x-notes/1", "--type", "x.note", "--content", "@big")

@@ -13,13 +13,15 @@ from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ledger import sharing
 from ledger import verify as verification
 from ledger.access import create_ledger
 from ledger.canonical import encode, quote
 from ledger.event import ZERO_HASH, Draft, Head, Origin, chain_hash, seal
 from ledger.lines import read_envelope
 from ledger.sqlite import SQLiteStore
-from ledger.verify import CHUNK, Walk, Wrong, verify
+from ledger.verify import verify
+from ledger.walk import CHUNK, Walk, Wrong
 
 ORIGIN = Origin("cli:tester", "test")
 NOW = 1_780_000_000_000_005
@@ -347,7 +349,7 @@ def test_chunks_and_single_events_agree_on_any_data(store, values, plainly):
 def shared(tmp_path, monkeypatch):
     """A ledger whose pieces are small, so that several processes share a few events."""
     monkeypatch.setattr(verification, "WORTH_A_PROCESS", 10)
-    monkeypatch.setattr(verification, "PIECE", 16)
+    monkeypatch.setattr(sharing, "PIECE", 16)
     ledger, _ = create_ledger(str(tmp_path / "l"), ORIGIN)
     ledger.append(drafts(), ORIGIN)
     yield ledger
@@ -440,7 +442,7 @@ def test_a_process_that_dies_is_not_missed(shared, monkeypatch, capfd):
 
 @pytest.mark.parametrize("how", ["interrupted", "left alone"])
 def test_another_process_that_is_interrupted_or_left_alone_ends_without_a_word(shared, capfd, how):
-    process = verification._start(shared.path, 1, COUNT + 2, 1)
+    process = sharing._start(shared.path, 1, COUNT + 2, 1)
     process.stdout.readline()
     if how == "interrupted":
         process.send_signal(signal.SIGINT)
@@ -460,7 +462,7 @@ def test_progress_comes_to_the_end(shared):
 
 
 def test_what_another_process_walked_is_taken_over_whole(shared):
-    other = verification.Other(shared.path, 1, COUNT + 2)
+    other = sharing.Other(shared.path, 1, COUNT + 2)
     try:
         other._thread.join(60)
         walk = Walk(shared.store, 1, ZERO_HASH)
@@ -475,7 +477,7 @@ def test_what_another_process_walked_is_taken_over_whole(shared):
 
 def test_another_process_stops_at_what_is_wrong_and_says_nothing(shared, capfd):
     forge(shared.path, 70, data=b"{}")
-    other = verification.Other(shared.path, 1, COUNT + 2)
+    other = sharing.Other(shared.path, 1, COUNT + 2)
     try:
         other._thread.join(60)
         assert [b"wrong" in line for line in other._found] == [False] * 4 + [True]

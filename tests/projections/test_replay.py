@@ -8,12 +8,13 @@ import sys
 import apsw
 import pytest
 
+from ledger import sharing
 from ledger import verify as verification
 from ledger.access import create_ledger
 from ledger.canonical import encode
 from ledger.clock import format_us
 from ledger.event import Draft, Origin, chain_hash
-from ledger.verify import CHUNK
+from ledger.walk import CHUNK
 from projections import replay as replaying
 from projections.cooldowns import opening
 from projections.replay import Replay, replay
@@ -29,7 +30,7 @@ def _small(monkeypatch):
     """Pieces so small that two processes share a few hundred events."""
     monkeypatch.setattr(replaying, "WORTH_A_PROCESS", 10)
     monkeypatch.setattr(replaying, "FIRST_LOOK", 16)
-    monkeypatch.setattr(verification, "PIECE", 32)
+    monkeypatch.setattr(sharing, "PIECE", 32)
 
 
 def opened(number, at, *, count=None, executor="native", given=True):
@@ -239,7 +240,7 @@ def test_pieces_of_open_events_that_another_process_verified_are_not_read_again(
     """And a piece with a decided event among them is."""
     middle = COUNT - 40
     ledger = ledger_of(drafts((middle,)))
-    other = verification.Other(ledger.path, 1, COUNT + 1)
+    other = sharing.Other(ledger.path, 1, COUNT + 1)
     try:
         other._thread.join(60)
         running, read = Replay(ledger.store), []
