@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 FILES = {"codex": os.path.join(".codex", "hooks.json"), "claude": os.path.join(".claude", "settings.json")}
-_OURS = "gatebook guard "
 _HANDLERS = (
     ("SessionStart", "gatebook guard capture", 10),
     ("PostToolUse", "gatebook guard capture", 10),
     ("Stop", "gatebook guard stop", 10),
 )
+_OURS = frozenset(command for _, command, _ in _HANDLERS)
 _LIMIT = 4 << 20
 
 
@@ -87,9 +87,7 @@ def _without_ours(group: Any) -> Any:
     if not isinstance(group, dict) or not isinstance(group.get("hooks"), list):
         return group
     kept = [
-        one
-        for one in group["hooks"]
-        if not (isinstance(one, dict) and str(one.get("command", "")).startswith(_OURS))
+        one for one in group["hooks"] if not (isinstance(one, dict) and str(one.get("command", "")) in _OURS)
     ]
     if len(kept) == len(group["hooks"]):
         return group
@@ -111,10 +109,10 @@ def _original(path: str) -> str:
     return os.path.join(state_dir(), "hooks", blake3(os.fsencode(path)).hexdigest())
 
 
-def _require_person(*, yes: bool) -> None:
+def _require_person(context: Context, *, yes: bool) -> None:
     from commands.plan_runs.owner import agent_session
 
-    agent = agent_session()
+    agent = agent_session(context.actor())
     if agent is not None:
         raise Refused(
             f"an agent session ({agent}) does not change its own hooks; a person does, in a terminal"
@@ -164,9 +162,8 @@ def install(args: Args, context: Context) -> int:
     """`hooks install`: our handlers stand in the agent's hook file of this folder."""
     from ledger.files import write_whole
 
-    del context
     name = _name(args)
-    _require_person(yes=args.yes)
+    _require_person(context, yes=args.yes)
     before, document = _read(name)
     wanted = with_handlers(document)
     after = before if before is not None and wanted == document else _render(wanted)
@@ -183,9 +180,8 @@ def install(args: Args, context: Context) -> int:
 
 def uninstall(args: Args, context: Context) -> int:
     """`hooks uninstall`: the file is as it was; where it was edited since, only our handlers are taken out."""
-    del context
     name = _name(args)
-    _require_person(yes=args.yes)
+    _require_person(context, yes=args.yes)
     before, document = _read(name)
     if before is None:
         say(f"{name}: nothing to change")

@@ -30,8 +30,8 @@ def current_authorization_session(
     return found
 
 
-def agent_session() -> str | None:
-    """The environment variable that says that this process belongs to an agent's session, or None."""
-    return next(
-        (name for name in ("CODEX_THREAD_ID", "CODEX_SESSION_ID", "CLAUDECODE") if os.environ.get(name)), None
-    )
+def agent_session(actor: str) -> str | None:
+    """What says that this process belongs to an agent's session: an environment variable, or the actor; else None."""
+    names = ("CODEX_THREAD_ID", "CODEX_SESSION_ID", "CLAUDECODE")
+    found = next((name for name in names if os.environ.get(name)), None)
+    return actor if found is None and actor.partition(":")[0] in ("codex", "claude", "agent") else found

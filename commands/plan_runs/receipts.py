@@ -253,7 +253,7 @@ def require_person(actor: str) -> None:
 
     from commands.plan_runs.owner import agent_session
 
-    if agent_session() is not None or actor.partition(":")[0] in ("codex", "claude", "agent"):
+    if agent_session(actor) is not None:
         raise Refused(
             "an agent session issues no receipt; a person does, at a terminal or with a signature (authority policy)"
         )

@@ -40,6 +40,20 @@ def test_hooks_are_installed_once_and_taken_out_again(house, agent, name):
     assert installed()[agent] == ""
 
 
+def test_a_handler_of_somebody_that_calls_the_guard_too_is_kept(house):
+    house.be(None)
+    path = house.folder / ".claude" / "settings.json"
+    path.parent.mkdir()
+    mine = ["gatebook guard capture && echo mine", "gatebook guard stop --runs work"]
+    path.write_text(json.dumps({"hooks": {"Stop": [{"hooks": [{"command": one} for one in mine]}]}}))
+    hooks(house, "install", "claude", "--yes")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "edited": True}))
+    hooks(house, "uninstall", "claude", "--yes")
+    kept = json.loads(path.read_text())["hooks"]
+    assert [one["command"] for one in kept["Stop"][0]["hooks"]] == mine
+    assert set(kept) == {"Stop"}
+
+
 def test_what_others_wrote_is_kept_byte_for_byte(house):
     house.be(None)
     path = house.folder / ".claude" / "settings.json"
@@ -67,6 +81,9 @@ def test_what_others_wrote_is_kept_byte_for_byte(house):
 def test_an_agent_session_and_a_process_without_a_terminal_install_nothing(house):
     assert "agent session" in hooks(house, "install", "codex", "--yes", code=4)
     house.be(None)
+    house.monkeypatch.setenv("GATEBOOK_ACTOR", "claude:x")
+    assert "agent session" in hooks(house, "install", "codex", "--yes", code=4)
+    house.monkeypatch.delenv("GATEBOOK_ACTOR")
     process = house.start("hooks", "install", "codex", stdin=-1)
     process.communicate("")
     assert process.returncode == 4
