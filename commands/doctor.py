@@ -147,6 +147,7 @@ def _memory(ledger: Ledger) -> Iterator[Finding]:
 
 def _keys(ledger: Ledger) -> Iterator[Finding]:
     from commands.authority.keys import current_key
+    from commands.authority.signers import NOBODY, nobody_signs
     from ledger.home import keys_dir
     from projections.engine import state_of
 
@@ -183,6 +184,8 @@ def _keys(ledger: Ledger) -> Iterator[Finding]:
             "the policy does not ask for presence: ssh-agent signs silently for who reaches it",
             "use sk- keys and --presence, see docs/security.md",
         )
+    if state.policy is not None and nobody_signs(state.policy):
+        yield Finding("authority", "problem", NOBODY, "list sk-* keys; the log cannot take this policy back")
     if state.policy_seq > 1 and state.policy is not None:
         yield Finding(
             "authority", "note", f"the policy was set after genesis, by event {state.policy_seq}", ""

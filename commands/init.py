@@ -30,9 +30,14 @@ def run(args: Args, context: Context) -> int:
         raise Usage("--git-dir and --ledger both say where; give one")
     genesis: dict[str, object] = {}
     if args.signers is not None:
-        from commands.authority.signers import genesis_policy
+        from commands.authority.signers import NOBODY, nobody_signs, read_policy
 
-        genesis["authority"] = genesis_policy(args.signers, single_key=args.single_key)
+        policy = read_policy(args.signers, single_key=args.single_key)
+        import msgspec
+
+        genesis["authority"] = msgspec.to_builtins(policy)
+        if nobody_signs(policy):
+            context.log().warning(NOBODY)
     if args.git_dir:
         folder = os.path.join(git_common_dir(os.getcwd()), FOLDER)
     else:

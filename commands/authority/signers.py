@@ -15,18 +15,16 @@ if TYPE_CHECKING:
     from projections.ledger_stream import Policy, Signer
 
 _LIMIT = 1 << 20
+NOBODY = "no listed key can prove presence (sk-*), so nobody can sign under this policy"
 
 
-def genesis_policy(path: str, *, single_key: bool = False) -> dict[str, object]:
-    """The policy of a signers file as the data of an event; `Invalid` naming the line that is wrong."""
-    import msgspec
-
-    found: dict[str, object] = msgspec.to_builtins(read_policy(path, single_key=single_key))
-    return found
+def nobody_signs(policy: Policy) -> bool:
+    """Whether the policy wants a presence that none of its keys can prove."""
+    return policy.presence and not any(signer.key.startswith("sk-") for signer in policy.signers)
 
 
 def read_policy(path: str, *, single_key: bool = False, presence: bool = False) -> Policy:
-    """The policy that a signers file asks for."""
+    """The policy that a signers file asks for; `Invalid` naming the line that is wrong."""
     from commands.append import read_input
     from projections.ledger_stream import Policy
 
@@ -45,8 +43,9 @@ def read_policy(path: str, *, single_key: bool = False, presence: bool = False) 
             name, _, value = text[1:].strip().partition(":")
             if name == "types":
                 types = tuple(sorted(set(value.split())))
-            elif name == "presence" and value.strip() == "required":
-                presence = True
+            elif name == "presence" and value.strip() != "required":
+                raise Invalid(f"{path} line {number}: presence is `required`, or the line is left out")
+            presence = presence or name == "presence"
         elif text:
             signers.append(_signer(text, f"{path} line {number}"))
     policy = Policy(tuple(signers), types, presence, single_key)
@@ -62,7 +61,21 @@ def _signer(text: str, where: str) -> Signer:
     principal, key = _parts(text.split(), where)
     if not principal or any(letter in ",*?!" for letter in principal):
         raise Invalid(f"{where}: the principal is one name, without lists and patterns")
-    return Signer(principal, key)
+    return Signer(principal, _one_spelling(key, where))
+
+
+def _one_spelling(key: str, where: str) -> str:
+    """`TYPE BASE64` of a whole public key as OpenSSH writes it, so that one key is never taken for two."""
+    from binascii import a2b_base64, b2a_base64
+
+    name, _, body = key.partition(" ")
+    blob = rest = a2b_base64(body)
+    fields = 0
+    while len(rest) >= 4 and len(rest) >= 4 + (size := int.from_bytes(rest[:4], "big")):
+        rest, fields = rest[4 + size :], fields + 1
+    if rest or fields < 2:
+        raise Invalid(f"{where}: the public key is cut off, or has something after its end")
+    return f"{name} {b2a_base64(blob, newline=False).decode()}"
 
 
 def _parts(words: list[str], where: str) -> tuple[str, str]:
