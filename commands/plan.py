@@ -5,7 +5,6 @@ from __future__ import annotations
 from commands.context import Context, emit
 from commands.flags import Args, Command, Flag
 from commands.plan_runs.run_folder import NEXT_STEP, StalePlanError
-from ledger.errors import Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -114,57 +113,42 @@ def record(args: Args, context: Context) -> int:
 
 
 def approve(args: Args, context: Context) -> int:
-    """`plan approve`, a refusal because somebody holds the run recorded as `admission.refused`."""
-    from commands.plan_runs.approving import HeldRunError
+    """`plan approve`: a refusal that nothing else has recorded is recorded as `admission.refused`."""
+    from commands.authority.signing import RecordedError, one_way
+    from commands.plan_runs.approving import HeldRunError, read_text, refuse_approval
+    from commands.plan_runs.run_ledger import Run
+    from ledger.errors import Refused
+    from projections.fact import Unlawful
 
+    one_way(args, sign=args.sign)
+    text = read_text(args.text)
+    run = Run(context, args.run_dir, now=args.now)
     try:
-        return _approve(args, context)
-    except HeldRunError:
-        from commands.plan_runs.run_folder import run_folder
-        from commands.plan_runs.run_ledger import find_stream
-        from projections.refusals import record_refusal
-
-        ledger = context.ledger()
-        stream = find_stream(ledger.store.reader(), run_folder(args.run_dir))
-        record_refusal(
-            ledger,
-            context.origin(),
-            type="plan.approved",
-            stream=stream,
-            reason="a plan is approved while a marker is held",
-            refused=b"{}",
-        )
+        return _approve(args, run, text)
+    except (Unlawful, RecordedError):
+        raise
+    except (Refused, HeldRunError) as error:
+        refuse_approval(run, error)
         raise
 
 
-def _approve(args: Args, context: Context) -> int:
+def _approve(args: Args, run: Run, text: str) -> int:
     """Parses, records `plan.approved`, then writes every item's decision into plan.json."""
-    from commands.plan_runs.approving import (
-        parse_text,
-        prepared_documents,
-        read_text,
-        record_approval,
-        refuse_held,
-    )
+    from commands.plan_runs.approving import parse_text, prepared_documents, record_approval, refuse_held
     from commands.plan_runs.owner import current_authorization_session
-    from commands.plan_runs.run_ledger import Run
 
-    if (args.statement is None) != (args.signature is None):
-        raise Usage("--statement and --signature go together")
-    if args.statement is not None and args.sign:
-        raise Usage("--sign makes a signature, --statement brings one; give one of them")
-    text = read_text(args.text)
-    run = Run(context, args.run_dir, now=args.now, session=current_authorization_session(args.session))
+    run.session = current_authorization_session(args.session)
     resolver = resolver_of(args)
     documents = prepared_documents(run, resolver)
     world = run.look()
+    stream = run.stream(world.reader)
     refuse_held(run, world, run.state(world))
     approval = parse_text(documents, text, _skills(args), resolver)
     if approval["kind"] == "clarify":
         emit(approval)
         return 2
-    data = _approved(args, run, documents, text, approval)
-    seq = record_approval(run, documents, text, data)
+    data = _approved(args, run, documents, text, approval, stream)
+    seq = record_approval(run, documents, text, data, stream)
     emit(
         {
             **approval,
@@ -178,7 +162,9 @@ def _approve(args: Args, context: Context) -> int:
     return 0
 
 
-def _approved(args: Args, run: Run, documents: Documents, text: str, approval: dict[str, Any]) -> Any:
+def _approved(
+    args: Args, run: Run, documents: Documents, text: str, approval: dict[str, Any], stream: str
+) -> Any:
     """The event's data: signed where asked for; refused and recorded where the policy wants what is missing."""
     from commands.plan_runs.approving import approved
 
@@ -188,7 +174,7 @@ def _approved(args: Args, run: Run, documents: Documents, text: str, approval: d
         return approved(run, documents, text, approval, nonce=os.urandom(16).hex())
     from commands.authority.signing import signed_plan_approval
 
-    return signed_plan_approval(args, run, documents, text, approval)
+    return signed_plan_approval(args, run, documents, text, approval, stream)
 
 
 def statement(args: Args, context: Context) -> int:

@@ -9,11 +9,11 @@ from projections.receipt_rules import TARGET_TYPES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-    from ledger.access import Ledger
     from projections.engine import Proposal, World
-    from projections.receipt import Issued, State
+    from projections.receipt import Issued, Reference, State
 
 _TARGET = (
     Flag("--target-type", "T", "what the target is", required=True, choices=TARGET_TYPES),
@@ -29,49 +29,41 @@ _OUT = Flag("--out", "FILE", "where the receipt's file goes (0600)", required=Tr
 
 def issue(args: Args, context: Context) -> int:
     """`receipt issue`: by a person at a terminal, or signed where the authority policy says so."""
-    from commands.authority.signing import policy_of
-    from commands.plan_runs.receipts import (
-        local_user,
-        new_receipt,
-        reference,
-        require_person,
-        require_place,
-    )
-    from projections.authority import required
+    from commands.authority.signing import one_way, policy_of
+    from commands.plan_runs.receipts import local_user, new_receipt, require_person, require_place
+    from projections.authority import receipt_statement, required
 
-    if (args.statement is None) != (args.signature is None):
-        raise Usage("--statement and --signature go together")
+    one_way(args, sign=args.sign, out=args.statement_out)
     if not args.session.strip():
         raise Usage("--session must name the agent session that may use the receipt")
     ledger = context.ledger()
-    policy = policy_of(ledger)
-    signed = args.sign or args.statement is not None
-    if not required(policy, "receipt.issued") and not signed and args.statement_out is None:
+    # A signature that no policy asks for is no person: whoever reaches ssh-agent makes one.
+    if args.statement_out is None and not required(policy_of(ledger), "receipt.issued"):
         _recorded_refusal(context, require_person)
     if args.statement_out is None:
         require_place(args.out)
-    given: dict[str, Any] = {}
-    if args.statement is not None:
-        given = _from_statement(args)
-    issued = new_receipt(
-        ledger,
-        origin=args.origin,
-        course=args.course,
-        target_type=args.target_type,
-        target=args.target,
-        actions=args.action,
-        session=args.session,
-        user=args.user or local_user(),
-        expires=args.expires,
-        authority=given.get("authority") or reference(args.authority),
-        synthetic_qa=args.synthetic_qa,
-        nonce=given.get("nonce"),
-        issued_at=given.get("issued_at"),
-    )
+
+    def make(fields: dict[str, Any]) -> tuple[Issued, bytes]:
+        issued = new_receipt(
+            ledger,
+            origin=args.origin,
+            course=args.course,
+            target_type=args.target_type,
+            target=args.target,
+            actions=args.action,
+            session=args.session,
+            user=args.user or local_user(),
+            expires=args.expires,
+            authority=_authority(args, fields),
+            synthetic_qa=args.synthetic_qa,
+            nonce=fields.get("nonce"),
+            issued_at=fields.get("issued_at"),
+        )
+        return issued, receipt_statement(ledger.id, f"receipt/{issued.receipt_id}", issued)
+
     if args.statement_out is not None:
-        return _write_statement(args.statement_out, ledger, issued)
-    if signed:
-        issued = _signed(args, context, issued)
+        return _write_statement(args.statement_out, *make({}))
+    issued = _signed(args, context, make) if args.sign or args.statement is not None else make({})[0]
     seq = _record(context, issued)
     _finish(args.out, issued, seq)
     return 0
@@ -94,21 +86,22 @@ def _recorded_refusal(context: Context, check: Any) -> None:
         raise
 
 
-def _from_statement(args: Args) -> dict[str, Any]:
-    """What a statement holds that this call cannot make anew: nonce, time, and the salt of the authority's words."""
+def _authority(args: Args, fields: dict[str, Any]) -> Reference:
+    """The authority's reference: a new one, or that of a statement, whose salt this call cannot make anew."""
     from hashlib import sha256
 
     from commands.append import read_input
-    from commands.plan_runs.documents import parse_document
+    from commands.plan_runs.receipts import reference
     from ledger.errors import Invalid
     from projections.receipt import Reference
 
-    fields = parse_document(read_input(args.statement, "--statement"), args.statement)
-    held = fields.get("authority_reference") if isinstance(fields, dict) else None
+    if args.statement is None:
+        return reference(args.authority)
     try:
-        authority = Reference(str(held["label"]), str(held["salt"]), str(held["sha256"]))  # type: ignore[index]
-        nonce, issued_at = str(fields["nonce"]), str(fields["issued_at"])
+        held = fields["authority_reference"]
+        authority = Reference(str(held["label"]), str(held["salt"]), str(held["sha256"]))
         salt = bytes.fromhex(authority.salt)
+        str(fields["issued_at"])
     except (KeyError, TypeError, ValueError):
         raise Invalid(f"{args.statement}: is not a statement that gatebook wrote") from None
     words = args.authority.encode("utf-8", "surrogateescape")
@@ -116,43 +109,34 @@ def _from_statement(args: Args) -> dict[str, Any]:
         words = read_input(args.authority[1:], "--authority")
     if sha256(salt + words).hexdigest() != authority.sha256:
         raise Refused(f"{args.statement}: was made for other words of authority")
-    return {"authority": authority, "nonce": nonce, "issued_at": issued_at}
+    return authority
 
 
-def _write_statement(path: str, ledger: Ledger, issued: Issued) -> int:
+def _write_statement(path: str, issued: Issued, statement: bytes) -> int:
     from commands.authority.signing import write_statement
-    from projections.authority import receipt_statement
 
-    statement = receipt_statement(ledger.id, f"receipt/{issued.receipt_id}", issued)
     write_statement(path, statement)
     emit({"statement": path, "bytes": len(statement), "expires_at": issued.expires_at})
     return 0
 
 
-def _signed(args: Args, context: Context, issued: Issued) -> Issued:
+def _signed(args: Args, context: Context, make: Callable[[dict[str, Any]], tuple[Issued, bytes]]) -> Issued:
     import msgspec
 
-    from commands.append import read_input
-    from commands.authority.signing import bare, check, principal_of, refused_recorded, required_policy, sign
-    from projections.authority import receipt_statement
+    from commands.authority.signing import required_policy, signed_data
 
-    ledger, origin = context.ledger(), context.origin()
-    policy = required_policy(ledger)
-    stream = f"receipt/{issued.receipt_id}"
-    statement = receipt_statement(ledger.id, stream, issued)
-    if args.sign:
-        principal, signature = refused_recorded(
-            ledger, origin, "receipt.issued", stream, lambda: sign(statement, policy, args.key)
-        )
-    else:
-        if read_input(args.statement, "--statement") != statement:
-            raise Refused(
-                f"{args.statement}: is not the statement of this receipt for this ledger; make it anew with --statement-out"
-            )
-        signature = bare(read_input(args.signature, "--signature").decode("ascii", "replace"))
-        principal = principal_of(policy, signature)
-    check(ledger, origin, policy, principal, statement, signature, type="receipt.issued", stream=stream)
-    return msgspec.structs.replace(issued, principal=principal, approval_signature=signature)
+    ledger = context.ledger()
+    issued, principal, signature = signed_data(
+        args,
+        ledger,
+        context.origin(),
+        policy=required_policy(ledger),
+        type="receipt.issued",
+        stream="receipt/new",
+        make=make,
+    )
+    signed: Issued = msgspec.structs.replace(issued, principal=principal, approval_signature=signature)
+    return signed
 
 
 def _record(context: Context, issued: Issued) -> int:
@@ -229,16 +213,33 @@ def _known(context: Context, receipt_id: str) -> tuple[str, State]:
     return stream, state
 
 
-def _presented(context: Context, path: str) -> tuple[str, State]:
-    from commands.plan_runs.authorization import DeniedError, presented_fault
-    from commands.plan_runs.receipts import read_receipt
+def _presented(context: Context, path: str, name: str) -> tuple[str, State]:
+    """The stream and state of a receipt that is presented for an event `name`; a false one is recorded as `receipt.denied`."""
+    from commands.plan_runs.authorization import DeniedError, _stream, presented_fault
+    from commands.plan_runs.documents import render_document
+    from commands.plan_runs.receipts import local_user, read_receipt
     from projections.engine import state_of
+    from projections.refusals import record_refusal
 
     fields = read_receipt(path)
-    stream, state = _known(context, str(fields.get("receipt_id")))
-    fault = presented_fault(fields, state, state_of(context.ledger(), "ledger")[0].receipt_keys)
+    ledger, stream = context.ledger(), _stream(fields.get("receipt_id"))
+    state: State = state_of(ledger, stream)[0]
+    fault = presented_fault(fields, state, state_of(ledger, "ledger")[0].receipt_keys)
+    if fault is None and name == "receipt.issued" and fields["user"] != local_user():
+        fault = f"user: the receipt is for {fields['user']}, this is {local_user()}"
     if fault is not None:
-        raise DeniedError(fault)
+        error = DeniedError(fault)
+        record_refusal(
+            ledger,
+            context.origin(),
+            type=name,
+            stream=stream,
+            reason=error.name,
+            refused=render_document(fields),
+            as_type="receipt.denied",
+            correlation=stream,
+        )
+        raise error
     return stream, state
 
 
@@ -267,7 +268,7 @@ def _close(context: Context, stream: str, name: str, data: Any, reason: bytes) -
 def finalize(args: Args, context: Context) -> int:
     """`receipt finalize`: closes a receipt with a retake early, after a recorded complete."""
     reason = _reason(args.reason)
-    stream, state = _presented(context, args.file)
+    stream, state = _presented(context, args.file, "receipt.finalized")
     from projections.receipt import Finalized
 
     assert state.issued is not None
@@ -290,14 +291,12 @@ def revoke(args: Args, context: Context) -> int:
 
 def delegate(args: Args, context: Context) -> int:
     """`receipt delegate`: a child of a template's receipt: fewer actions, no longer life, its own concrete target."""
-    from commands.plan_runs.receipts import local_user, new_receipt, require_place
+    from commands.plan_runs.receipts import new_receipt, require_place
 
     require_place(args.out)
-    _, state = _presented(context, args.parent)
+    _, state = _presented(context, args.parent, "receipt.issued")
     parent = state.issued
     assert parent is not None
-    if parent.user != local_user():
-        raise Refused(f"user: the receipt is for {parent.user}, this is {local_user()}")
     if not args.session.strip():
         raise Usage("--session must name the agent session that may use the receipt")
     issued = new_receipt(

@@ -18,6 +18,9 @@ NAMESPACE = "gatebook"
 SIGNABLE = ("dispatch.approved", "drift.accepted", "plan.approved", "receipt.issued")
 """The event types that a policy may ask a signature for; `authority.changed` always needs one."""
 
+STATEMENT_US = 24 * 3_600_000_000
+"""How long a statement that names no other end is accepted after it was made, in us."""
+
 _BEGIN = "-----BEGIN SSH SIGNATURE-----"
 _END = "-----END SSH SIGNATURE-----"
 _USER_PRESENT = 1
@@ -40,13 +43,14 @@ def receipt_statement(ledger_id: str, stream: str, issued: object) -> bytes:
     return statement(ledger_id, "receipt.issued", stream, _fields(issued, _RECEIPT))
 
 
-def policy_statement(ledger_id: str, policy: Policy, nonce: str) -> bytes:
-    """The statement of an `authority.changed` event."""
+def policy_statement(ledger_id: str, policy: Policy, nonce: str, expires_at: str) -> bytes:
+    """The statement of an `authority.changed` event; one that was recorded without an expiry (``) has none in it."""
     import msgspec
 
-    return statement(
-        ledger_id, "authority.changed", "ledger", {"policy": msgspec.to_builtins(policy), "nonce": nonce}
-    )
+    scope: dict[str, object] = {"policy": msgspec.to_builtins(policy), "nonce": nonce}
+    if expires_at:
+        scope["expires_at"] = expires_at
+    return statement(ledger_id, "authority.changed", "ledger", scope)
 
 
 _PLAN = ("session_id", "decisions", "digest_before", "digest_after", "nonce", "text_digest", "expires_at")
@@ -81,14 +85,20 @@ def required(policy: Policy | None, type: str) -> bool:
 
 
 def admit_signature(
-    fact: Fact, law: Law, nonce: str, expires_at: str, principal: str, signature: str
+    fact: Fact,
+    law: Law,
+    nonce: str,
+    expires_at: str,
+    principal: str,
+    signature: str,
+    *,
+    made_at: str = "",
 ) -> None:
     """Refuse `fact` where the policy wants a signature that its data does not carry in the right form.
 
-    `nonce` and `expires_at` are the statement's. A signature that nobody asked for is judged just as strictly.
+    `nonce` and `expires_at` are the statement's, and `made_at` where it says when it was made. A signature that
+    nobody asked for is judged just as strictly.
     """
-    from projections.times import parse_time
-
     policy: Policy | None = law.state("ledger").policy
     if not required(policy, fact.type) and not signature:
         return
@@ -101,11 +111,31 @@ def admit_signature(
             f"{fact.type} must be signed by one of {_names(policy)} (--sign)",
         )
     _admit_signer(policy, principal, signature, fact, law)
+    if not nonce:
+        law.refuse(fact, "the signed statement has no nonce")
+    _admit_times(fact, law, expires_at, made_at, law.state("ledger").restored_clock)
+
+
+def _admit_times(fact: Fact, law: Law, expires_at: str, made_at: str, restored_clock: int) -> None:
+    """A statement is of use from when it was made until its expiry, and in one history only.
+
+    One from before a restore may have been spent in the history that was lost, and its nonce with it.
+    """
+    from projections.times import parse_time
+
     try:
-        if not nonce or fact.clock >= parse_time(expires_at):
-            law.refuse(fact, "the signed statement has expired")
+        expires = parse_time(expires_at)
+        made = parse_time(made_at) if made_at else expires - STATEMENT_US
     except Invalid:
         law.refuse(fact, "the signed statement has no expiry")
+    if fact.clock >= expires:
+        law.refuse(fact, "the signed statement has expired")
+    if made <= restored_clock:
+        law.refuse(
+            fact,
+            "the signed statement is from before the ledger was restored",
+            "the statement was made before the ledger was restored, and may be spent; make it anew",
+        )
 
 
 def _names(policy: Policy) -> str:
@@ -228,7 +258,9 @@ def check_signature(policy: Policy, principal: str, signed: bytes, signature: st
         except subprocess.TimeoutExpired:
             raise Refused("ssh-keygen gave no verdict in 30 s") from None
     if done.returncode != 0:
-        raise Refused("the signature does not fit the statement; sign exactly the bytes that `--out` wrote")
+        raise Refused(
+            "the signature does not fit the statement; sign exactly the bytes that were written to be signed"
+        )
 
 
 def admit_policy(state: State, fact: Fact, law: Law) -> None:
@@ -242,6 +274,8 @@ def admit_policy(state: State, fact: Fact, law: Law) -> None:
     if not data.signature:
         law.refuse(fact, "a policy change must be signed")
     _admit_signer(state.policy or data.policy, data.principal, data.signature, fact, law)
+    if data.expires_at:
+        _admit_times(fact, law, data.expires_at, "", state.restored_clock)
 
 
 def policy_fault(policy: Policy) -> str | None:
@@ -323,7 +357,7 @@ def _statement_of(fact: Fact, ledger_id: str) -> bytes:
     if fact.type == "receipt.issued":
         return receipt_statement(ledger_id, fact.stream, data)
     if fact.type == "authority.changed":
-        return policy_statement(ledger_id, data.policy, data.nonce)
+        return policy_statement(ledger_id, data.policy, data.nonce, data.expires_at)
     from projections.registry import aggregate, kind_of
 
     # Dispatch and session aggregates say themselves what their approvals' signatures cover.

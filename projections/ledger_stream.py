@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from projections.fact import Fact, Law, digest_text
 
 KIND = "ledger"
-FOLD = "ledger/1"
+FOLD = "ledger/2"
 FORMAT = 1
 
 
@@ -69,12 +69,13 @@ class Restored(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 
 
 class PolicyChanged(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A new authority policy, and the SSHSIG over its statement unless it is the first."""
+    """A new authority policy, and the SSHSIG over its statement (the first one: by a signer of its own)."""
 
     policy: Policy
     nonce: str
     signature: str = ""
     principal: str = ""
+    expires_at: str = ""
 
 
 class KeyChanged(Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,7 +97,10 @@ EVENTS = {
 
 
 class State(Struct, omit_defaults=True):
-    """What holds for the whole ledger now. `policy_seq`: the event that set the policy, 0 when there is none."""
+    """What holds for the whole ledger now. `policy_seq`: the event that set the policy, 0 when there is none.
+
+    `restored_clock` (us): the clock of the last restore, 0 without one.
+    """
 
     opened: bool = False
     checkpoint_key: str = ""
@@ -110,6 +114,7 @@ class State(Struct, omit_defaults=True):
     checkpoint_root: str = ""
     redacted: int = 0
     restored: int = 0
+    restored_clock: int = 0
 
 
 def initial(_stream: str) -> State:
@@ -137,7 +142,7 @@ def evolve(state: State, fact: Fact) -> State:
     elif isinstance(data, Redacted):
         state.redacted += len(data.events)
     elif isinstance(data, Restored):
-        state.restored = fact.seq
+        state.restored, state.restored_clock = fact.seq, fact.clock
         if data.keys is not UNSET:
             _new_keys(state, data.keys)
     elif isinstance(data, PolicyChanged):

@@ -209,7 +209,15 @@ def _admit_issued(state: State, fact: Fact, law: Law) -> None:
         return
     from projections.authority import admit_signature
 
-    admit_signature(fact, law, data.nonce, data.expires_at, data.principal, data.approval_signature)
+    admit_signature(
+        fact,
+        law,
+        data.nonce,
+        data.expires_at,
+        data.principal,
+        data.approval_signature,
+        made_at=data.issued_at,
+    )
 
 
 def issue_fault(data: Issued, rules: dict[str, ActionRule]) -> str | None:

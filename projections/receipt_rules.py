@@ -43,6 +43,7 @@ ACTIONS: dict[str, ActionRule] = {
 
 _LABEL_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:/-")
 _LOOPBACK = frozenset(("localhost", "::1"))
+_NO_SESSION = "none (CODEX_THREAD_ID and --session name none, or two)"
 _PORTS = {"http": "80", "https": "443"}
 
 
@@ -53,13 +54,14 @@ def needs_evidence(action: str) -> bool:
 
 def canonical_origin(text: str) -> str:
     """`scheme://host[:port]`, lower case, default port dropped; `ValueError` for user info, a path, or another scheme."""
+    # Judged before it is lowered: some letters outside ASCII have an ASCII lower case (the kelvin sign).
+    if not text.isascii():
+        raise ValueError(f"origin {text!r} holds a letter outside ASCII; write its host as xn--…")
     scheme, mark, rest = text.strip().lower().partition("://")
     if mark == "" or scheme not in _PORTS:
         raise ValueError(f"origin {text!r} is not http(s)://host[:port]")
     rest = rest.removesuffix("/")
-    if not rest or any(
-        letter in "/?#@\\% " or not letter.isprintable() or not letter.isascii() for letter in rest
-    ):
+    if not rest or any(letter in "/?#@\\%* " or not letter.isprintable() for letter in rest):
         raise ValueError(f"origin {text!r} holds more than a host and a port")
     if rest.startswith("["):
         host, bracket, after = rest.partition("]")
@@ -172,7 +174,7 @@ def scope_fault(
         return f"action: the receipt allows {', '.join(receipt['actions'])}, asked was {request['action']}"
     for field, name in (("session_id", "session"), ("user", "user")):
         if receipt[field] != request[field]:
-            return f"{name}: the receipt is for {receipt[field]}, this is {request[field]}"
+            return f"{name}: the receipt is for {receipt[field]}, this is {request[field] or _NO_SESSION}"
     issued_us, expires_us = times_us
     if now_us >= expires_us:
         return f"expired: the receipt was valid until {receipt['expires_at']}"

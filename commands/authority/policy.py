@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from projections.ledger_stream import Policy
+    from projections.ledger_stream import Policy, PolicyChanged
 
 _SILENT = "a key in ssh-agent signs silently for whoever reaches the agent: prefer sk-* keys and --presence"
 
@@ -31,8 +31,17 @@ def _document(policy: Policy | None, seq: int) -> dict[str, Any]:
             "signers": [{"principal": signer.principal, "key": signer.key} for signer in policy.signers],
         },
         "seq": seq,
-        "warnings": [] if policy.presence else [_SILENT],
+        "warnings": warnings(policy),
     }
+
+
+def warnings(policy: Policy) -> list[str]:
+    """What a person who sets or reads this policy should know."""
+    from commands.authority.signers import NOBODY, nobody_signs
+
+    if not policy.presence:
+        return [_SILENT]
+    return [NOBODY] if nobody_signs(policy) else []
 
 
 def show(_args: Args, context: Context) -> int:
@@ -66,67 +75,52 @@ def require(args: Args, context: Context) -> int:
     """`authority require`: a new policy, signed by a signer of the one that holds (the first: of itself)."""
     import os
 
+    import msgspec
+
     from commands.authority.signers import read_policy
-    from commands.authority.signing import check, policy_of, refused_recorded, sign
+    from commands.authority.signing import expiry, one_way, policy_of, signed_data
     from projections.authority import policy_statement
     from projections.engine import Proposal, World, submit
     from projections.ledger_stream import PolicyChanged
 
+    one_way(args, sign=args.statement is None and args.out is None, out=args.out)
     ledger, origin = context.ledger(), context.origin()
     new = read_policy(args.signers, single_key=args.single_key, presence=args.presence)
-    judge = policy_of(ledger) or new
-    nonce = os.urandom(16).hex()
-    statement = policy_statement(ledger.id, new, nonce)
-    if args.out is not None:
-        return _write(args.out, statement)
-    if args.statement is not None:
-        nonce, statement, signature = _signed_elsewhere(args, ledger.id, new)
-        from commands.authority.signing import principal_of
 
-        principal = principal_of(judge, signature)
-    else:
-        principal, signature = refused_recorded(
-            ledger, origin, "authority.changed", "ledger", lambda: sign(statement, judge, args.key)
-        )
-    check(ledger, origin, judge, principal, statement, signature, type="authority.changed", stream="ledger")
-    data = PolicyChanged(new, nonce, signature, principal)
+    def make(fields: dict[str, Any]) -> tuple[PolicyChanged, bytes]:
+        data = PolicyChanged(new, fields["nonce"], expires_at=fields["expires_at"])
+        return data, policy_statement(ledger.id, new, data.nonce, data.expires_at)
+
+    if args.out is not None:
+        return _write(args.out, *make({"nonce": os.urandom(16).hex(), "expires_at": expiry()}))
+    unsigned, principal, signature = signed_data(
+        args,
+        ledger,
+        origin,
+        policy=policy_of(ledger) or new,
+        type="authority.changed",
+        stream="ledger",
+        make=make,
+    )
+    data = msgspec.structs.replace(unsigned, principal=principal, signature=signature)
 
     def decide(world: World) -> list[Proposal]:
         del world
         return [Proposal("ledger", "authority.changed", data)]
 
     done = submit(ledger, origin, decide)
-    if not new.presence:
-        sys.stderr.write(f"gatebook: warning: {_SILENT}\n")
+    for warning in warnings(new):
+        sys.stderr.write(f"gatebook: warning: {warning}\n")
     emit({**_document(new, done.events[0].seq), "signed_by": principal})
     return 0
 
 
-def _write(path: str, statement: bytes) -> int:
+def _write(path: str, data: PolicyChanged, statement: bytes) -> int:
     from commands.authority.signing import write_statement
 
     write_statement(path, statement)
-    emit({"statement": path, "bytes": len(statement)})
+    emit({"statement": path, "bytes": len(statement), "expires_at": data.expires_at})
     return 0
-
-
-def _signed_elsewhere(args: Args, ledger_id: str, policy: Policy) -> tuple[str, bytes, str]:
-    from commands.append import read_input
-    from commands.authority.signing import bare
-    from commands.plan_runs.documents import parse_document
-    from ledger.errors import Refused, Usage
-    from projections.authority import policy_statement
-
-    if args.signature is None:
-        raise Usage("--statement and --signature go together")
-    given = read_input(args.statement, "--statement")
-    fields = parse_document(given, args.statement)
-    nonce = fields.get("nonce") if isinstance(fields, dict) else None
-    if not isinstance(nonce, str) or given != policy_statement(ledger_id, policy, nonce):
-        raise Refused(
-            f"{args.statement}: is not the statement of this policy for this ledger; make it anew with --out"
-        )
-    return nonce, given, bare(read_input(args.signature, "--signature").decode("ascii", "replace"))
 
 
 COMMANDS = {

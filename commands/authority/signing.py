@@ -6,13 +6,14 @@ Nothing here runs under the write lock. A wrong or missing signature is recorded
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 
-from ledger.errors import Invalid, MissingExecutor, Refused
+from ledger.errors import Invalid, MissingExecutor, Refused, Usage
 from projections.authority import NAMESPACE, check_signature, read_signature
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from commands.flags import Args
@@ -22,14 +23,29 @@ if TYPE_CHECKING:
     from projections.ledger_stream import Policy
     from projections.plan_run_events import Approved
 
-STATEMENT_HOURS = 24
+
+class RecordedError(Refused):
+    """A refusal that stands in the log already."""
 
 
 def expiry() -> str:
     """When a statement that is made now stops being accepted."""
     from ledger.clock import format_us, now_us
+    from projections.authority import STATEMENT_US
 
-    return format_us(now_us() + STATEMENT_HOURS * 3_600_000_000)
+    return format_us(now_us() + STATEMENT_US)
+
+
+def one_way(args: Args, *, sign: bool, out: str | None = None) -> None:
+    """Raise `Usage` unless the flags name one way to a signature: here, from elsewhere, or only the bytes to sign."""
+    if (args.statement is None) != (args.signature is None):
+        raise Usage("--statement and --signature go together")
+    if sum((sign, args.statement is not None, out is not None)) > 1:
+        raise Usage(
+            "signing here, bringing a signature (--statement) and only writing what is to be signed: one of them"
+        )
+    if args.key is not None and not sign:
+        raise Usage("--key names the key to sign with here; it goes with --sign")
 
 
 def write_statement(path: str, signed: bytes) -> None:
@@ -119,15 +135,46 @@ def required_policy(ledger: Ledger) -> Policy:
     return policy
 
 
-def read_signed(args: Args, make: Callable[[dict[str, Any]], tuple[Any, bytes]]) -> tuple[Any, bytes, str]:
-    """(data, statement, signature) of `--statement F --signature S`; `Refused` unless the bytes are those we would write.
+def signed_data(
+    args: Args,
+    ledger: Ledger,
+    origin: Origin,
+    *,
+    policy: Policy,
+    type: str,
+    stream: str,
+    make: Callable[[dict[str, Any]], tuple[Any, bytes]],
+) -> tuple[Any, str, str]:
+    """(data, principal, signature) of an event, the signature checked: brought along (`--statement`), else made here.
 
-    `make` builds the event's data and statement from the statement's own nonce and expiry.
+    `make` builds the event's data and statement from a statement's nonce and expiry. A `Refused` is recorded
+    as `admission.refused` before it is raised; under `stream` as long as no statement of ours names another.
     """
+    from commands.append import read_input
+    from ledger.canonical import load
+
+    if args.statement is None:
+        data, statement = make({"nonce": os.urandom(16).hex(), "expires_at": expiry()})
+        stream = str(load(statement)["stream"])
+        with refused_recorded(ledger, origin, type, stream, statement):
+            principal, signature = sign(statement, policy, args.key)
+    else:
+        given = read_input(args.statement, "--statement")
+        with refused_recorded(ledger, origin, type, stream, given):
+            data, statement, signature = _read_signed(args, given, make)
+        stream = str(load(statement)["stream"])
+        principal = principal_of(policy, signature)
+    check(ledger, origin, policy, principal, statement, signature, type=type, stream=stream)
+    return data, principal, signature
+
+
+def _read_signed(
+    args: Args, given: bytes, make: Callable[[dict[str, Any]], tuple[Any, bytes]]
+) -> tuple[Any, bytes, str]:
+    """(data, statement, signature) of the statement that was given; `Refused` unless we would write those bytes."""
     from commands.append import read_input
     from commands.plan_runs.documents import parse_document
 
-    given = read_input(args.statement, "--statement")
     armored = read_input(args.signature, "--signature").decode("ascii", "replace")
     fields = parse_document(given, args.statement)
     if not isinstance(fields, dict) or not all(
@@ -165,15 +212,12 @@ def check(
 ) -> None:
     """`check_signature` now, a refusal recorded as `admission.refused` before it is raised."""
     from ledger.clock import now_us
-    from projections.refusals import record_refusal
 
-    try:
-        check_signature(policy, principal, statement, signature, now_us())
-    except (Refused, Invalid) as error:
-        record_refusal(
-            ledger, origin, type=type, stream=stream, reason="the signature does not hold", refused=statement
-        )
-        raise Refused(str(error)) from None
+    with refused_recorded(ledger, origin, type, stream, statement, reason="the signature does not hold"):
+        try:
+            check_signature(policy, principal, statement, signature, now_us())
+        except Invalid as error:
+            raise Refused(str(error)) from None
 
 
 def principal_of(policy: Policy, signature: str) -> str:
@@ -195,16 +239,13 @@ def principal_of(policy: Policy, signature: str) -> str:
 
 
 def signed_plan_approval(
-    args: Args, run: Run, documents: Documents, text: str, approval: dict[str, Any]
+    args: Args, run: Run, documents: Documents, text: str, approval: dict[str, Any], stream: str
 ) -> Approved:
-    """The data of `plan.approved` with a signature that was checked: made here (`--sign`) or brought along."""
+    """The data of `plan.approved` for that stream, with a signature that was checked."""
     import msgspec
 
     from commands.plan_runs.approving import approved
     from projections.authority import plan_statement
-
-    policy = required_policy(run.ledger)
-    stream = run.stream(run.look().reader)
 
     def make(fields: dict[str, Any]) -> tuple[Any, bytes]:
         data = approved(
@@ -212,42 +253,37 @@ def signed_plan_approval(
         )
         return data, plan_statement(run.ledger.id, stream, data)
 
-    if args.sign:
-        data, statement = make({"nonce": os.urandom(16).hex(), "expires_at": expiry()})
-        principal, signature = refused_recorded(
-            run.ledger,
-            run.context.origin(),
-            "plan.approved",
-            stream,
-            lambda: sign(statement, policy, args.key),
-        )
-    else:
-        data, statement, signature = refused_recorded(
-            run.ledger, run.context.origin(), "plan.approved", stream, lambda: read_signed(args, make)
-        )
-        principal = principal_of(policy, signature)
-    check(
+    data, principal, signature = signed_data(
+        args,
         run.ledger,
         run.context.origin(),
-        policy,
-        principal,
-        statement,
-        signature,
+        policy=required_policy(run.ledger),
         type="plan.approved",
         stream=stream,
+        make=make,
     )
     signed: Approved = msgspec.structs.replace(data, principal=principal, signature=signature)
     return signed
 
 
-def refused_recorded(ledger: Ledger, origin: Origin, type: str, stream: str, read: Callable[[], Any]) -> Any:
-    """What `read` gives (a statement brought along, or a signature made here); its `Refused` is recorded first."""
+@contextmanager
+def refused_recorded(
+    ledger: Ledger,
+    origin: Origin,
+    type: str,
+    stream: str,
+    refused: bytes,
+    *,
+    reason: str = "not signed by a listed signer",
+) -> Iterator[None]:
+    """A `Refused` raised inside is recorded, with the digest of what was refused, and goes on as `RecordedError`."""
     from projections.refusals import record_refusal
 
     try:
-        return read()
-    except Refused:
+        yield
+    except Refused as error:
+        correlation = None if stream == "ledger" else stream
         record_refusal(
-            ledger, origin, type=type, stream=stream, reason="not signed by a listed signer", refused=b"{}"
+            ledger, origin, type=type, stream=stream, reason=reason, refused=refused, correlation=correlation
         )
-        raise
+        raise RecordedError(str(error)) from None

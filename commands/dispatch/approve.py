@@ -9,7 +9,7 @@ from commands.dispatch.record import Record, stream_of
 from commands.dispatch.request import identity, parse_request, read_request
 from commands.dispatch.steps import told
 from commands.flags import Args, Command, Flag, Word
-from ledger.errors import Refused, Usage
+from ledger.errors import Refused
 from projections.dispatch import approval_statement
 from projections.dispatch_events import REQUEST, RUN, Approved, mark
 
@@ -42,12 +42,9 @@ def _requested(args: Args, context: Context) -> tuple[str, list[str], Record]:
 
 def approve(args: Args, context: Context) -> int:
     """`dispatch approve REQUEST --what W`."""
-    if (args.statement is None) != (args.signature is None):
-        raise Usage("--statement and --signature go together")
-    if sum((bool(args.sign), args.statement is not None, args.out is not None)) > 1:
-        raise Usage(
-            "--sign signs here, --statement brings a signature, --out writes what is to be signed: one of them"
-        )
+    from commands.authority.signing import one_way
+
+    one_way(args, sign=args.sign, out=args.out)
     name, needed, record = _requested(args, context)
     if args.what not in needed:
         listed = ", ".join(map(repr, needed)) or "none"
@@ -99,22 +96,18 @@ def _signed(args: Args, ledger: Ledger, record: Record, make: Any) -> Approved:
 
     from commands.authority import signing
 
-    policy = signing.required_policy(ledger)
-
     def again(fields: dict[str, Any]) -> tuple[Approved, bytes]:
         data = make(fields["nonce"], fields["expires_at"])
         return data, approval_statement(ledger.id, record.stream, data)
 
-    if args.sign:
-        data, statement = again({"nonce": os.urandom(16).hex(), "expires_at": signing.expiry()})
-        principal, signature = signing.sign(statement, policy, args.key)
-    else:
-        data, statement, signature = signing.refused_recorded(
-            ledger, record.origin, TYPE, record.stream, lambda: signing.read_signed(args, again)
-        )
-        principal = signing.principal_of(policy, signature)
-    signing.check(
-        ledger, record.origin, policy, principal, statement, signature, type=TYPE, stream=record.stream
+    data, principal, signature = signing.signed_data(
+        args,
+        ledger,
+        record.origin,
+        policy=signing.required_policy(ledger),
+        type=TYPE,
+        stream=record.stream,
+        make=again,
     )
     signed: Approved = msgspec.structs.replace(data, principal=principal, signature=signature)
     return signed

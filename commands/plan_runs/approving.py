@@ -14,7 +14,7 @@ from commands.plan_runs.run_ledger import (
     require_unchanged,
     standing,
 )
-from ledger.errors import Conflict, Invalid
+from ledger.errors import Conflict, GatebookError, Invalid
 from projections.approval_grammar import apply_approval_to_plan, parse_approval
 
 TYPE_CHECKING = False
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from projections.engine import Proposal, World
     from projections.plan_run import State
     from projections.plan_run_events import Approved
-
-STATEMENT_HOURS = 24
 
 
 def parse_text(
@@ -102,19 +100,45 @@ def approved(
     )
 
 
-def record_approval(run: Run, documents: Documents, text: str, data: Approved) -> int:
+def refuse_approval(run: Run, error: GatebookError) -> None:
+    """Records `admission.refused` for an approval that was refused before any admission.
+
+    Its digest is of run and session, never of the words: a digest of `all` is guessed.
+    """
+    from projections.refusals import record_refusal
+
+    held = isinstance(error, HeldRunError)
+    try:
+        stream = run.stream(run.look().reader)
+        record_refusal(
+            run.ledger,
+            run.context.origin(),
+            type="plan.approved",
+            stream=stream,
+            reason="a plan is approved while a marker is held" if held else "the approval was refused",
+            refused=f"{stream} {run.session}".encode("utf-8", "surrogateescape"),
+            correlation=stream,
+        )
+    except GatebookError:
+        return
+
+
+def record_approval(run: Run, documents: Documents, text: str, data: Approved, stream: str) -> int:
     """Appends `plan.approved` (and `plan.proposed` before it, if needed), then writes the decisions; returns its seq.
 
+    `stream` is the one that a signature is for: where a new runs folder got another number since, a `Conflict`.
     Crash between the two: the next command finds the digest "before" and writes them (DESIGN, Views).
     """
     from projections.engine import Proposal
 
     def decide(world: World) -> list[Proposal]:
-        stream = run.stream(world.reader)
-        refuse_held(run, world, world.state(stream))
+        here = run.stream(world.reader)
+        if data.signature and here != stream:
+            raise Conflict(f"{run.folder.runs}: another runs folder became known meanwhile; approve again")
+        refuse_held(run, world, world.state(here))
         first = proposals_for(run, world, documents)
         cause = world.reader.head().seq + 1 if first else run.state(world).proposed
-        return [*first, Proposal(stream, "plan.approved", data, content=text.encode(), causation=cause)]
+        return [*first, Proposal(here, "plan.approved", data, content=text.encode(), causation=cause)]
 
     def write() -> None:
         state = run.state(run.look())

@@ -276,12 +276,16 @@ def checked_for_hand_off(ledger: Ledger, path: str, session: str) -> dict[str, A
         raise DeniedError(fault)
     issued = state.issued
     assert issued is not None
+    if issued.target_type == "automation_template":
+        raise DeniedError("target: an automation_template is delegated only, never consumed")
     if (issued.session_id, issued.user) != (session, local_user()):
         raise DeniedError(f"session: the receipt is for {issued.session_id} and {issued.user}")
     if world.clock >= parse_time(issued.expires_at):
         raise DeniedError(f"expired: the receipt was valid until {issued.expires_at}")
     if state.closed or state.seq < world.void_before:
         raise DeniedError(f"usage: the receipt is spent: {state.closed or 'voided by a restore'}")
+    if issued.parent_id and world.state(_stream(issued.parent_id)).closed:
+        raise DeniedError("usage: the receipt's parent was closed")
     return {
         "path": os.path.abspath(path),
         "receipt_id": issued.receipt_id,

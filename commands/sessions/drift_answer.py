@@ -10,30 +10,67 @@ from projections import session_events as e
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from commands.sessions.drift import Drift
     from commands.sessions.request import Request
     from commands.sessions.tree import Tree
     from commands.sessions.writer import Writer
 
 
-def _signed(writer: Writer, request: Request, accepted: e.DriftAccepted) -> e.DriftAccepted:
-    """The acceptance with a signature over exactly this state, made and checked before anything is recorded."""
+def _statement(writer: Writer, accepted: e.DriftAccepted, fields: dict[str, Any]) -> tuple[Any, bytes]:
+    """The acceptance as a statement's nonce and expiry make it, and the exact bytes to sign."""
     import msgspec
 
-    from commands.authority.signing import check, expiry, required_policy, sign
-
-    ledger, origin = writer.ledger, writer.context.origin()
-    policy = required_policy(ledger)
     data = msgspec.structs.replace(
-        accepted, answered_by="signature", nonce=os.urandom(16).hex(), expires_at=expiry()
+        accepted, answered_by="signature", nonce=fields["nonce"], expires_at=fields["expires_at"]
     )
-    statement = e.approval_statement(ledger.id, writer.stream, data)
-    principal, signature = sign(statement, policy, request.key)
-    check(
-        ledger, origin, policy, principal, statement, signature, type="drift.accepted", stream=writer.stream
+    return data, e.approval_statement(writer.ledger.id, writer.stream, data)
+
+
+def _signed(writer: Writer, request: Request, accepted: e.DriftAccepted) -> e.DriftAccepted:
+    """The acceptance with a signature over exactly this state, checked before anything is recorded."""
+    import msgspec
+
+    from commands.authority.signing import required_policy, signed_data
+
+    data, principal, signature = signed_data(
+        request.signing,
+        writer.ledger,
+        writer.context.origin(),
+        policy=required_policy(writer.ledger),
+        type="drift.accepted",
+        stream=writer.stream,
+        make=lambda fields: _statement(writer, accepted, fields),
     )
     signed: e.DriftAccepted = msgspec.structs.replace(data, principal=principal, signature=signature)
     return signed
+
+
+def _write_statement(writer: Writer, path: str, accepted: e.DriftAccepted) -> None:
+    """Writes what a person signs elsewhere: the acceptance as the next start would record it."""
+    import msgspec
+
+    from commands.authority.signing import expiry, write_statement
+
+    following = msgspec.structs.replace(accepted, fence=writer.fence + 1)
+    fields = {"nonce": os.urandom(16).hex(), "expires_at": expiry()}
+    write_statement(path, _statement(writer, following, fields)[1])
+
+
+def _refuse_unsigned(writer: Writer, accepted: e.DriftAccepted) -> None:
+    from projections.engine import encode_data
+    from projections.refusals import record_refusal
+
+    record_refusal(
+        writer.ledger,
+        writer.context.origin(),
+        type="drift.accepted",
+        stream=writer.stream,
+        reason="the authority policy wants a signature",
+        refused=encode_data(accepted, "drift.accepted"),
+        correlation=writer.stream,
+    )
 
 
 def answer_drift(writer: Writer, request: Request, drift: Drift, tree: Tree) -> None:
@@ -51,15 +88,24 @@ def answer_drift(writer: Writer, request: Request, drift: Drift, tree: Tree) -> 
             f"{drift.text()}\n(A) accept the current state, all stages are cleared  (B) abort", ("a", "b")
         )
         by = "person" if answer == "a" else ""
-    if not by or (signed and not request.sign):
+    accepted = e.DriftAccepted(writer.fence, drift.reason, by, tree_struct(tree), pinned(writer.config))
+    out = request.signing.statement_out
+    if not by or out is not None or (signed and not request.signs):
         aborted = e.DriftAborted(writer.fence, drift.reason)
         writer.record(lambda _state: [("drift.aborted", aborted, None)], view=False)
+        if by and out is not None:
+            _write_statement(writer, out, accepted)
+            raise Question(
+                f"{drift.text(5)}; sign {out} (ssh-keygen -Y sign -n gatebook -f KEY {out}), then start again with "
+                f"--accept-external-state --statement {out} --signature {out}.sig"
+            )
+        if by:
+            _refuse_unsigned(writer, accepted)
         wanted = " and --sign (the authority policy wants a signature)" if signed else ""
         raise Question(
             f"{drift.text(5)}; add --accept-external-state (unsafe){wanted} to take the current state as baseline"
         )
-    accepted = e.DriftAccepted(writer.fence, drift.reason, by, tree_struct(tree), pinned(writer.config))
-    if request.sign:
+    if request.signs:
         accepted = _signed(writer, request, accepted)
     content = entries_content(tree)
     writer.record(lambda _state: [("drift.accepted", accepted, content)])

@@ -202,7 +202,18 @@ def adopt(context: Context, ledger: Ledger, path: str) -> str:
 
     uuid = check_uuid(os.path.basename(path).removesuffix(".md"), "the file's name")
     args = Args()
-    for name in ("key", "plan", "title", "description", "stop_after", "runtime", "owner_pid"):
+    for name in (
+        "key",
+        "plan",
+        "title",
+        "description",
+        "stop_after",
+        "runtime",
+        "owner_pid",
+        "statement_out",
+        "statement",
+        "signature",
+    ):
         setattr(args, name, None)
     for name in (
         "review_only",

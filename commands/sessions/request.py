@@ -28,7 +28,8 @@ class Request:
         self.accept_external_state = bool(args.accept_external_state)
         self.recover_lock = bool(args.recover_lock)
         self.answer = _answer(args)
-        self.sign, self.key = bool(args.sign), args.key
+        self.signing = args
+        self.signs = bool(args.sign) or args.statement is not None
         self.title = (args.title or "").strip()
         self.description = (args.description or "").strip()
         if ends_in_fence(self.description) or any(
@@ -56,8 +57,11 @@ class Request:
 
 
 def check_calls(args: Args) -> None:
-    """Raise Usage for a wrong mode, runtime or stop point: checked before anything is read."""
+    """Raise Usage for a wrong mode, runtime, stop point or way to sign: checked before anything is read."""
+    from commands.authority.signing import one_way
+
     _one_mode(args)
+    one_way(args, sign=args.sign, out=args.statement_out)
     _stop_after(args.stop_after, args.runtime or "claude")
 
 

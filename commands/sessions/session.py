@@ -26,6 +26,9 @@ _OPENING = (
     Flag("--continue", None, "go on although delivery was blocked"),
     Flag("--sign", None, "sign the acceptance of drift, where the authority policy wants it"),
     Flag("--key", "FILE", "the key to sign with (default: ssh-agent's)"),
+    Flag("--statement-out", "FILE", "where there is drift: write the bytes to sign on another machine, and stop"),
+    Flag("--statement", "FILE", "the bytes that were signed there"),
+    Flag("--signature", "FILE", "their signature"),
     Flag("--abort", None, "leave a blocked session as it is"),
 )  # fmt: skip
 

@@ -32,7 +32,7 @@ def test_an_origin_has_one_spelling(text, origin):
 
 
 @pytest.mark.parametrize(
-    "text", ["c.edu", "ftp://c", "https://", "https://u@c.edu", "https://u:p@c.edu", "https://c.edu/x", "https://c.edu?x", "https://c:", "https://c:0", "https://c:99999", "https://c:x", "https://c d", "https://é.edu", "http://[::1", "https://*.c%20"]
+    "text", ["c.edu", "ftp://c", "https://", "https://u@c.edu", "https://u:p@c.edu", "https://c.edu/x", "https://c.edu?x", "https://c:", "https://c:0", "https://c:99999", "https://c:x", "https://c d", "https://é.edu", "http://[::1", "https://*.c%20", "https://*.c", "https://\u212aelvin.edu", "https://c.edu\u2028"]
 )  # fmt: skip
 def test_what_is_no_origin_is_refused(text):
     with pytest.raises(ValueError, match="origin"):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from binascii import b2a_base64
 from datetime import timedelta
 from pathlib import Path
 
@@ -64,6 +65,98 @@ def test_an_unlisted_key_signs_nothing(house):
     assert "not listed" in house.refused(4, *APPROVE, "--sign", "--key", house.folder / "cyd")
     assert "no listed key signs here" in house.refused(4, *APPROVE, "--sign")
     assert house.types() == ["ledger.opened", *["admission.refused"] * 2]
+    first, second = refusals(house)
+    assert (first["type"], first["stream"]) == ("plan.approved", f"run/1-{house.today}")
+    assert first["digest"] != second["digest"]  # of the statements, which have nonces
+
+
+def refusals(house):
+    """The data of all refusals, in order."""
+    from ledger.access import open_ledger
+
+    opened = open_ledger(str(house.folder / ".gatebook"))
+    found = [json.loads(event.data) for event in opened.store.read() if event.stream.startswith("refusal/")]
+    opened.close()
+    return found
+
+
+def test_an_approval_that_is_refused_before_any_signature_is_recorded(house):
+    house.refused(4, *APPROVE, "--session", "s2")
+    house.be(None)
+    house.refused(4, *APPROVE)
+    assert [one["reason"] for one in refusals(house)] == ["the approval was refused"] * 2
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--key", "ann"), ("--statement", "x"), ("--signature", "x"), ("--sign", "--statement", "x", "--signature", "y")],
+)  # fmt: skip
+def test_flags_that_name_no_way_or_two_ways_to_sign_are_a_usage_error(house, flags):
+    house.refused(2, *APPROVE, *flags)
+    assert house.types() == ["ledger.opened"]
+
+
+def test_an_approval_is_not_recorded_in_another_stream_than_was_signed(house, monkeypatch):
+    """Another runs folder takes the number between signing and recording."""
+    from commands.authority import signing
+
+    other = house.folder / "other" / house.today
+    other.mkdir(parents=True)
+    house.plan(other)
+    made = signing.sign
+
+    def slow(*words):
+        house.ok("plan", "record", run=other)
+        return made(*words)
+
+    monkeypatch.setattr(signing, "sign", slow)
+    assert house.on(*APPROVE, "--sign", "--key", house.folder / "ann")[0] == 5
+    monkeypatch.setattr(signing, "sign", made)
+    house.ok(*APPROVE, "--sign", "--key", house.folder / "ann")
+    assert house.cli("replay", "--json")[0] == 0
+
+
+def test_a_statement_from_before_a_restore_is_not_fresh_again(house):
+    """What it allowed may be spent in the history that was lost, and its nonce is lost with it."""
+    import shutil
+
+    copy = house.folder / "copy.db"
+    words = issue_words(house, "assignment.comment")
+    receipt, approval, policy = (house.folder / name for name in ("r", "a", "p"))
+    assert house.cli("backup", copy)[0] == 0
+    assert house.cli(*words, "--statement-out", receipt)[0] == 0
+    house.ok("plan", "statement", "--text", "all", "--out", approval)
+    change = ("authority", "require", "--signers", house.folder / "signers")
+    assert house.cli(*change, "--out", policy)[0] == 0
+    calls = {
+        receipt: words,
+        approval: (*APPROVE[:2], "--run-dir", house.run, "--text", "all"),
+        policy: change,
+    }
+    signed = {path: sign(house.folder / "ann", path) for path in calls}
+
+    def bring_all():
+        return [
+            house.cli(*call, "--statement", path, "--signature", signed[path])[0]
+            for path, call in calls.items()
+        ]
+
+    plan = (house.run / "plan.json").read_bytes()
+    assert bring_all() == [0, 0, 0]
+    (house.run / "plan.json").write_bytes(plan)
+    for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm"):
+        (house.folder / ".gatebook" / name).unlink(missing_ok=True)
+    shutil.copy(copy, house.folder / ".gatebook" / "ledger.db")
+    assert house.cli("resume", "--as-successor", "--reason", "test")[0] == 0
+    assert bring_all() == [4, 4, 4]
+    assert {one["reason"] for one in refusals(house)} == {"the signed statement is from before the ledger was restored"}  # fmt: skip
+    house.ok(*APPROVE, "--sign", "--key", house.folder / "ann")
+    assert house.cli("replay", "--json")[0] == 0
+
+
+def issue_words(house, action):
+    return ["receipt", "issue", "--origin", "https://c.edu", "--course", "1", "--target-type", "assignment", "--target", "2", "--action", action,
+            "--session", "s1", "--expires", (house.now + timedelta(hours=1)).isoformat(), "--authority", "yes", "--out", house.folder / "r.json"]  # fmt: skip
 
 
 def statement(house, text="1,3", name="statement"):
@@ -153,8 +246,7 @@ def test_an_expired_statement_is_refused(house):
 
 
 def test_a_receipt_is_issued_signed_without_a_terminal(house):
-    words = ["receipt", "issue", "--origin", "https://c.edu", "--course", "1", "--target-type", "assignment", "--target", "2", "--action", "assignment.comment",
-             "--session", "s1", "--expires", (house.now + timedelta(hours=1)).isoformat(), "--authority", "yes", "--out", house.folder / "r.json"]  # fmt: skip
+    words = issue_words(house, "assignment.comment")
     assert house.cli(*words)[0] == 4
     assert house.cli(*words, "--sign", "--key", house.folder / "cyd")[0] == 4
     assert not (house.folder / "r.json").exists()
@@ -165,9 +257,24 @@ def test_a_receipt_is_issued_signed_without_a_terminal(house):
     brought = ("--statement", path, "--signature", signature)
     assert house.cli(*[word if word != "yes" else "no" for word in words], *brought)[0] == 4
     assert house.cli(*[word if word != "2" else "3" for word in words], *brought)[0] == 4
+    assert [one["type"] for one in refusals(house)] == ["receipt.issued"] * 4
     assert house.cli(*words, *brought)[0] == 0
     assert house.cli(*words, *brought)[0] == 4  # the same nonce is the same receipt
     assert house.types().count("receipt.issued") == 2
+
+
+def test_an_agent_that_reaches_a_key_issues_nothing_where_the_policy_asks_for_no_signature(house):
+    (house.folder / "new").write_text((house.folder / "signers").read_text() + "# types: plan.approved\n")
+    assert (
+        house.cli("authority", "require", "--signers", house.folder / "new", "--key", house.folder / "ann")[0]
+        == 0
+    )
+    words = (*issue_words(house, "assignment.comment"), "--sign", "--key", house.folder / "ann")
+    code, _, err = house.cli(*words)
+    assert (code, "agent session" in err) == (4, True)
+    house.be(None)
+    assert "terminal" in house.cli(*words)[2]
+    assert "receipt.issued" not in house.types()
 
 
 def test_a_policy_change_is_signed_by_a_signer_of_the_one_that_holds(house):
@@ -178,6 +285,15 @@ def test_a_policy_change_is_signed_by_a_signer_of_the_one_that_holds(house):
     assert house.cli(*words)[0] == 4
     assert house.cli(*words, "--key", house.folder / "cyd")[0] == 4
     assert house.cli("authority", "signers")[1]["signers"][1]["principal"] == "bob"
+    path = house.folder / "policy"
+    assert house.cli(*words, "--out", path)[1]["expires_at"] == json.loads(path.read_bytes())["expires_at"]
+    fields = {**json.loads(path.read_bytes()), "expires_at": "2020-01-01T00:00:00Z"}
+    path.write_bytes(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode())
+    brought = ("--statement", path, "--signature", sign(house.folder / "ann", path))
+    assert "expired" in house.cli(*words, *brought)[2]
+    old = ("authority", "require", "--signers", house.folder / "signers")
+    assert house.cli(*old, *brought)[0] == 4
+    assert [one["type"] for one in refusals(house)] == ["authority.changed"] * 4
     code, found, err = house.cli(*words, "--key", house.folder / "bob")
     assert (code, found["signed_by"]) == (0, "bob")
     assert "ssh-agent" in err
@@ -213,6 +329,35 @@ def test_the_first_policy_signs_itself(tmp_path, home, capfd, monkeypatch):
     assert house.on(*APPROVE)[0] == 4
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("cyd ssh-ed25519 AAAAC3NzaC1lZDI1NTE5", "line 3: the public key is cut off"),
+        ("cyd ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOV8rQ==", "line 3: the public key is cut off"),
+        ("# presence: yes", "line 3: presence is `required`"),
+    ],
+)
+def test_a_line_that_would_weaken_a_policy_unseen_is_refused(house, line, said):
+    text = (house.folder / "signers").read_text()
+    (house.folder / "new").write_text(f"{text}{line}\n")
+    code, _, err = house.cli("authority", "require", "--signers", house.folder / "new", "--out", house.folder / "p")  # fmt: skip
+    assert (code, said in err) == (1, True), err
+
+
+def test_one_key_in_two_spellings_is_one_key(house):
+    """The last letter before `=` has bits that no byte needs: base64 spells one key in many ways."""
+    from commands.authority.signers import read_policy
+    from ledger.errors import Invalid
+
+    blob = b"".join(len(part).to_bytes(4, "big") + part for part in (b"ssh-ed25519", b"k" * 34))
+    body = b2a_base64(blob, newline=False).decode()
+    assert body.endswith("s=")
+    other = body.replace("s=", "t=")
+    (house.folder / "new").write_text(f"ann ssh-ed25519 {body}\nbob ssh-ed25519 {other}\n")
+    with pytest.raises(Invalid, match="two keys"):
+        read_policy(str(house.folder / "new"))
+
+
 @pytest.mark.parametrize("text", ["", "ann ssh-ed25519 AAAA\n", "ann\n", "# types: x.y\n", "\xff"])
 def test_a_malformed_signers_file_is_refused(tmp_path, home, capfd, monkeypatch, text):
     house = House(tmp_path, capfd, monkeypatch)
@@ -226,10 +371,11 @@ def test_a_malformed_signers_file_is_refused(tmp_path, home, capfd, monkeypatch,
 
 def test_presence_accepts_only_keys_that_were_touched(house):
     (house.folder / "new").write_text((house.folder / "signers").read_text() + "# presence: required\n")
-    assert (
-        house.cli("authority", "require", "--signers", house.folder / "new", "--key", house.folder / "ann")[0]
-        == 0
+    code, found, err = house.cli(
+        "authority", "require", "--signers", house.folder / "new", "--key", house.folder / "ann"
     )
+    assert (code, "nobody can sign" in err, len(found["warnings"])) == (0, True, 1)
+    assert "nobody can sign" in house.cli("doctor", "--json")[1].__repr__()
     assert "presence" in house.refused(4, *APPROVE, "--sign", "--key", house.folder / "ann")
 
 

@@ -390,6 +390,10 @@ def test_a_policy_can_ask_for_a_signature(steps, bench, signer):
     code, told = steps.do("approve", path, "--what", "push to origin")
     assert code == 4
     assert "signed" in told["blockers"][0]
+    other = bench.folder / "other"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
+    assert steps.do("approve", path, "--what", "push to origin", "--sign", "--key", other)[0] == 4
+    assert [event.type for event in bench.events("refusal")] == ["admission.refused"] * 2
     code, told = steps.do("approve", path, "--what", "push to origin", "--sign", "--key", signer)
     assert (code, told["signed_by"]) == (0, "alice@example.invalid")
     assert bench.run(approvals(bench, told["seq"]), DONE)[0] == 0

@@ -261,10 +261,31 @@ def test_a_template_is_delegated_downwards_and_never_consumed(desk, house):
     delegate(action="quiz.start", target=("quiz", "1"), code=4)
     delegate(target=template, code=4)
     delegate(action="assignment.submit_text")
+    told = {"origin": desk.flags()[1], "target_type": "assignment", "target_id": "200001"}
+    assert checked(house, "c.json").items() >= told.items()
+    whole = (house.folder / "t.json").read_text()
+    (house.folder / "t.json").write_text(whole.replace('"weekly"', '"daily"'))
+    assert "target_id differs" in delegate(code=4)[2]
+    assert house.types()[-1] == "receipt.denied"
+    (house.folder / "t.json").write_text(whole)
     parent = json.loads((house.folder / "t.json").read_text())["receipt_id"]
     assert house.cli("receipt", "revoke", parent, "--reason", "changed my mind")[0] == 0
     assert desk.denied(name="c.json") == "usage"
+    with pytest.raises(Refused, match="parent was closed"):
+        checked(house, "c.json")
     delegate(code=4)
+
+
+def checked(house, name):
+    """What `run next --receipt` passes on, or its refusal."""
+    from commands.plan_runs.authorization import checked_for_hand_off
+    from ledger.access import open_ledger
+
+    opened = open_ledger(str(house.folder / ".gatebook"))
+    try:
+        return checked_for_hand_off(opened, str(house.folder / name), "s1")
+    finally:
+        opened.close()
 
 
 def test_a_revoked_receipt_is_shown_and_allows_nothing(desk, house):

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from session_house import NOOP, did
@@ -596,9 +597,40 @@ def test_where_the_policy_wants_a_signature_drift_is_accepted_only_signed(house,
     done = house(*start)
     assert (done.returncode, b"--sign" in done.stderr) == (4, True)
     assert house(*start, "--sign", "--key", str(other)).returncode == 4
+    refused = house("log", "--type", "admission.refused", "--json").stdout.splitlines()
+    assert [json.loads(one)["data"]["type"] for one in refused] == ["drift.accepted"] * 2
     assert house.sessions()[0]["completed_stages"] == ["exec"]
-    house.ok(*start, "--sign", "--key", str(key))
+    started = house.ok(*start, "--sign", "--key", str(key))
     accepted = [json.loads(event.data) for event in house.events() if event.type == "drift.accepted"][0]
+    assert (accepted["answered_by"], accepted["principal"]) == ("signature", "me@example.org")
+    assert house("replay").returncode == 0
+    house.ok("session", "end", "--owner", started["owner"])
+    _accept_by_a_signature_from_elsewhere(house, start, key, tmp_path / "drift")
+
+
+def _accept_by_a_signature_from_elsewhere(house, start, key, statement):
+    """The statement is of the drift as it stands: with another one, or a start in between, it is none."""
+
+    def signed():
+        house.write("new.txt", os.urandom(4).hex())
+        done = house(*start, "--statement-out", str(statement))
+        assert (done.returncode, b"ssh-keygen -Y sign" in done.stderr) == (4, True), done.stderr
+        Path(f"{statement}.sig").unlink(missing_ok=True)
+        subprocess.run(
+            ["ssh-keygen", "-Y", "sign", "-q", "-n", "gatebook", "-f", str(key), str(statement)], check=True
+        )
+
+    brought = ("--statement", str(statement), "--signature", f"{statement}.sig")
+    signed()
+    house.write("new.txt", "something else\n")
+    assert b"tree differs" in house(*start, *brought).stderr
+    signed()
+    assert house(*start).returncode == 4
+    assert b"fence differs" in house(*start, *brought).stderr
+    signed()
+    assert house(*start, *brought, "--sign").returncode == 2
+    house.ok(*start, *brought)
+    accepted = [json.loads(event.data) for event in house.events() if event.type == "drift.accepted"][-1]
     assert (accepted["answered_by"], accepted["principal"]) == ("signature", "me@example.org")
     assert house("replay").returncode == 0
 
