@@ -176,6 +176,13 @@ def show(stream: str, state: State) -> dict[str, object]:
     return {"provider": provider, "executor": executor, **shown(circuit)}
 
 
+def voided(state: State, before: int) -> State:
+    """The circuit after a restore at event `before`: a probe from before it is nobody's."""
+    from msgspec.structs import replace
+
+    return replace(state, probe_claimed_at=None) if state.probe_seq < before else state
+
+
 STATES = {"circuits": show}
 
 

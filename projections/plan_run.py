@@ -635,8 +635,8 @@ _ADMIT = {
 
 
 def __getattr__(name: str) -> Any:
-    """VIEWS, rows and STATES are loaded when a view is made: no step of a run needs them."""
-    if name in ("VIEWS", "STATES", "rows"):
+    """VIEWS, rows, STATES and voided are loaded when a view is made: no step of a run needs them."""
+    if name in ("VIEWS", "STATES", "rows", "voided"):
         from projections import plan_run_views
 
         return getattr(plan_run_views, name)

@@ -137,6 +137,18 @@ def show_run(stream: str, state: State) -> dict[str, object]:
     }
 
 
+def voided(state: State, before: int) -> State:
+    """The run after a restore at event `before`: a claim from before it holds nothing, an approval is of no use."""
+    from msgspec.structs import replace
+
+    claim, approval, handed = state.claim, state.approval, state.open
+    if claim is not None and claim.seq < before:
+        claim = handed = None
+    if approval is not None and approval.seq < before:
+        approval = replace(approval, used=True)
+    return replace(state, claim=claim, approval=approval, open=handed)
+
+
 STATES = {"plan": show_plan, "marker": show_marker, "results": show_results, "runs": show_run}
 
 

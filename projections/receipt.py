@@ -9,7 +9,7 @@ from projections import lean  # noqa: F401 - before msgspec
 
 # isort: split
 from msgspec import Struct, field
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from projections.fact import Fact, Law, digest_text
 from projections.receipt_rules import (
@@ -360,6 +360,13 @@ def show(_stream: str, state: State) -> dict[str, object] | None:
         "uses": dict(state.uses),
         "closed": state.closed or None,
     }
+
+
+def voided(state: State, before: int) -> State:
+    """The receipt after a restore at event `before`: one from before it that was open is closed."""
+    if state.issued is None or state.closed or state.seq >= before:
+        return state
+    return replace(state, closed=f"voided by the restore at event {before}")
 
 
 STATES = {"receipts": show}

@@ -23,7 +23,7 @@ from projections.session_rules import (
     USER_ABORT,
     missing_stage,
 )
-from projections.session_views import STATES, VIEWS, rows
+from projections.session_views import STATES, VIEWS, rows, voided
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ __all__ = [
     "evolve",
     "initial",
     "rows",
+    "voided",
 ]
 
 APPROVE, REQUEST_CHANGES, SKIP = "APPROVE", "REQUEST_CHANGES", "SKIP"

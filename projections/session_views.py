@@ -56,6 +56,13 @@ def show_stages(_stream: str, state: State) -> dict[str, object] | None:
     return {"uuid": state.uuid, "stages": dict(state.stages)} if state.fence else None
 
 
+def voided(state: State, before: int) -> State:
+    """The session after a restore at event `before`: a lock from before it is nobody's."""
+    from msgspec.structs import replace
+
+    return replace(state, lock=None) if state.lock is not None and state.lock.seq < before else state
+
+
 STATES = {"sessions": show, "stages": show_stages}
 
 

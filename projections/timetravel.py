@@ -7,6 +7,7 @@ from projections.registry import aggregate, kind_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import ModuleType
     from typing import Any
 
     from ledger.store import Reader
@@ -53,6 +54,19 @@ def state_at(reader: Reader, stream: str, seq: int) -> tuple[Any, int]:
     return load(reader, stream, upto=version)
 
 
+def _void_before(reader: Reader, seq: int) -> int:
+    """The seq of the last restore up to event `seq`, 0 without one: what was open before it is void."""
+    last = reader.of_type("ledger.restored", 1, seq + 1)
+    return last[0].seq if last else 0
+
+
+def _shown(module: ModuleType, name: str, stream: str, state: Any, void_before: int) -> Any:
+    """What the projection says of a state, without what a restore made void."""
+    if void_before and hasattr(module, "voided"):
+        state = module.voided(state, void_before)
+    return module.STATES[name](stream, state)
+
+
 def projection(reader: Reader, name: str, key: str | None, seq: int) -> tuple[Any, str]:
     """(value, fold) of the projection `name` after event `seq`: of one stream, or {stream id: value} of all.
 
@@ -60,15 +74,15 @@ def projection(reader: Reader, name: str, key: str | None, seq: int) -> tuple[An
     """
     kind = NAMES[name]
     module = aggregate(kind)
-    show = module.STATES[name]
+    void_before = _void_before(reader, seq)
     if key is not None:
         stream = stream_of(name, key)
-        return show(stream, state_at(reader, stream, seq)[0]), module.FOLD
+        return _shown(module, name, stream, state_at(reader, stream, seq)[0], void_before), module.FOLD
     found = {}
     for stream in reader.streams(kind):
         state, version = state_at(reader, stream, seq)
         if version:
-            value = show(stream, state)
+            value = _shown(module, name, stream, state, void_before)
             if value is not None:
                 found[stream.partition("/")[2]] = value
     return found, module.FOLD
@@ -79,14 +93,22 @@ def changing(reader: Reader, name: str, key: str, first: int, last: int) -> list
     import msgspec
 
     module = aggregate(NAMES[name])
-    show, evolve = module.STATES[name], module.evolve
     stream = stream_of(name, key)
     state, version = state_at(reader, stream, first)
-    before = msgspec.json.encode(show(stream, state))
+    void_before = _void_before(reader, first)
+    before = msgspec.json.encode(_shown(module, name, stream, state, void_before))
+    own = reader.stream(stream, after=version, upto=version_at(reader, stream, last))
+    restores = reader.stream(
+        "ledger", after=version_at(reader, "ledger", first), upto=version_at(reader, "ledger", last)
+    )
+    restored = [event for event in restores if event.type == "ledger.restored"]
     found = []
-    for event in reader.stream(stream, after=version, upto=version_at(reader, stream, last)):
-        state = evolve(state, fact_of(event))
-        after = msgspec.json.encode(show(stream, state))
+    for event in sorted([*own, *restored], key=lambda one: one.seq):
+        if event.type == "ledger.restored":
+            void_before = event.seq
+        else:
+            state = module.evolve(state, fact_of(event))
+        after = msgspec.json.encode(_shown(module, name, stream, state, void_before))
         if after != before:
             found.append(event.seq)
         before = after

@@ -87,6 +87,8 @@ def _unfinished(context: Context, path: str, session: str) -> str | None:
         if found.kind == "foreign" and found.claim is None and found.marker is not None:
             _check_foreign(run, world, documents, found.marker)
             return None
+        if found.claim is None:
+            return None  # the file of a claim that is over, void or never was recorded: nobody holds the run
         state, _ = require_owner(run, world, documents)
         waiting = valid_open_result(run, world, documents, state)
         valid_results(run, world, documents, state, waiting)

@@ -118,8 +118,6 @@ def test_an_approval_is_not_recorded_in_another_stream_than_was_signed(house, mo
 
 def test_a_statement_from_before_a_restore_is_not_fresh_again(house):
     """What it allowed may be spent in the history that was lost, and its nonce is lost with it."""
-    import shutil
-
     copy = house.folder / "copy.db"
     words = issue_words(house, "assignment.comment")
     receipt, approval, policy = (house.folder / name for name in ("r", "a", "p"))
@@ -144,10 +142,7 @@ def test_a_statement_from_before_a_restore_is_not_fresh_again(house):
     plan = (house.run / "plan.json").read_bytes()
     assert bring_all() == [0, 0, 0]
     (house.run / "plan.json").write_bytes(plan)
-    for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm"):
-        (house.folder / ".gatebook" / name).unlink(missing_ok=True)
-    shutil.copy(copy, house.folder / ".gatebook" / "ledger.db")
-    assert house.cli("resume", "--as-successor", "--reason", "test")[0] == 0
+    house.restore(copy)
     assert bring_all() == [4, 4, 4]
     assert {one["reason"] for one in refusals(house)} == {"the signed statement is from before the ledger was restored"}  # fmt: skip
     house.ok(*APPROVE, "--sign", "--key", house.folder / "ann")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -165,6 +166,14 @@ class House:
         found = state_of(opened, f"run/1-{day or self.today}")[0]
         opened.close()
         return found
+
+    def restore(self, copy: Path) -> None:
+        """The ledger as a backup had it, resumed as the successor of what was lost."""
+        for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm"):
+            (self.folder / ".gatebook" / name).unlink(missing_ok=True)
+        shutil.copy(copy, self.folder / ".gatebook" / "ledger.db")
+        code, _, err = self.cli("resume", "--as-successor", "--reason", "test")
+        assert code == 0, err
 
     def marker(self, run: Path | None = None) -> Path:
         return (run or self.run) / ".scan_in_progress"

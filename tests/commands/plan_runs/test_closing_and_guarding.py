@@ -389,3 +389,25 @@ def test_the_guard_judges_another_tools_run_of_this_session_by_its_files(house):
     for place in range(1, 6):
         house.put(place, SKIP)
     assert hook(house, asked) == ({}, "")
+
+
+def test_a_claim_that_a_restore_voided_holds_nothing_and_nobody(house):
+    house.ready()
+    copy = house.folder / "copy.db"
+    assert house.cli("backup", copy)[0] == 0
+    before = house.types()
+    house.cli("append", "--stream", "x-a/1", "--type", "x.a")
+    assert hook(house, {"session_id": "s1"})[0]["decision"] == "block"
+    house.restore(copy)
+    assert house.marker().exists()
+    assert hook(house, {"session_id": "s1"})[0] == {}
+    key = f"1-{house.today}"
+    assert house.cli("state", "marker", key, "--json")[1]["state"] is None
+    assert house.cli("state", "marker", key, "--at", str(len(before)), "--json")[1]["state"] is not None
+    assert house.cli("state", "plan", key, "--json")[1]["state"]["approval_used"] is True
+    told = house.cli(
+        "diff", "marker", key, "--from", str(len(before)), "--to", str(len(before) + 1), "--json"
+    )
+    assert told[1]["events"] == [len(before) + 1]
+    house.ready()
+    assert hook(house, {"session_id": "s1"})[0]["decision"] == "block"

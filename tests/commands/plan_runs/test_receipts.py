@@ -276,6 +276,16 @@ def test_a_template_is_delegated_downwards_and_never_consumed(desk, house):
     delegate(code=4)
 
 
+def test_a_receipt_that_a_restore_voided_is_shown_as_closed(desk, house):
+    issued = desk.issue("assignment.comment")
+    assert house.cli("backup", house.folder / "copy.db")[0] == 0
+    assert desk.use(action="assignment.comment")["allowed"]
+    house.restore(house.folder / "copy.db")
+    shown = house.cli("state", "receipts", issued["receipt_id"], "--json")[1]["state"]
+    assert shown["closed"] == f"voided by the restore at event {issued['seq'] + 1}"
+    assert desk.denied(action="assignment.comment") == "usage"
+
+
 def checked(house, name):
     """What `run next --receipt` passes on, or its refusal."""
     from commands.plan_runs.authorization import checked_for_hand_off
