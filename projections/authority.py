@@ -182,24 +182,39 @@ def read_signature(text: str) -> tuple[bytes, str, bool]:
         raise Invalid("the signature is not base64") from None
     if raw[:6] != b"SSHSIG" or raw[6:10] != b"\0\0\0\1":
         raise Invalid("the signature is not an SSHSIG of version 1")
-    parts: list[bytes] = []
-    rest = raw[10:]
-    for _ in range(5):
-        size = int.from_bytes(rest[:4], "big")
-        if len(rest) < 4 + size:
-            raise Invalid("the signature is cut off")
-        parts.append(rest[4 : 4 + size])
-        rest = rest[4 + size :]
+    (key, namespace, _, _, blob), rest = _strings(raw[10:], 5)
     if rest:
         raise Invalid("the signature has bytes after its end")
-    key, namespace, _, _, blob = parts
     try:
         name = namespace.decode()
     except UnicodeDecodeError:
         raise Invalid("the signature's namespace is not text") from None
-    # A security key's signature ends with one byte of flags and a four-byte counter (PROTOCOL.u2f).
-    is_security_key = key[4:].startswith(b"sk-")
-    return key, name, is_security_key and len(blob) > 5 and bool(blob[-5] & _USER_PRESENT)
+    return key, name, _attests_presence(key, blob)
+
+
+def _strings(raw: bytes, count: int) -> tuple[list[bytes], bytes]:
+    """The first `count` length-prefixed strings of `raw`, and what follows them."""
+    parts: list[bytes] = []
+    for _ in range(count):
+        size = int.from_bytes(raw[:4], "big")
+        if len(raw) < 4 + size:
+            raise Invalid("the signature is cut off")
+        parts.append(raw[4 : 4 + size])
+        raw = raw[4 + size :]
+    return parts, raw
+
+
+def _attests_presence(key: bytes, blob: bytes) -> bool:
+    """Whether a security key says in its signature that it was touched (OpenSSH's PROTOCOL.u2f, Signatures).
+
+    After the type, which is the key's, and the signature stand one byte of flags and a four-byte counter, and
+    nothing else: in another form (webauthn) the same place holds what the signer chose.
+    """
+    (name,), _ = _strings(key, 1)
+    if not name.startswith(b"sk-"):
+        return False
+    (kind, _), rest = _strings(blob, 2)
+    return kind == name and len(rest) == 5 and bool(rest[0] & _USER_PRESENT)
 
 
 def armor(text: str) -> str:

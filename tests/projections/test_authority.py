@@ -42,6 +42,17 @@ def test_presence_is_the_flag_of_a_security_key_only():
         assert a.read_signature(sshsig(signature=signature))[2] is False
 
 
+def test_presence_is_not_read_out_of_what_a_signer_may_choose():
+    """In the webauthn form the client's data stands where a plain signature has its flags, and may end as it likes."""
+    name = b"sk-ecdsa-sha2-nistp256@openssh.com"
+    security_key = blob(name, b"nistp256", b"k" * 65, b"ssh:")
+    untouched = b"\0" + b"\0\0\0\1"
+    chosen = blob(b"https://c.edu", b'{"type":"webauthn.get"}', b"")
+    for kind in (b"webauthn-" + name, name, b"ssh-ed25519"):
+        signature = blob(kind, b"s" * 70) + untouched + chosen
+        assert a.read_signature(sshsig(security_key, signature=signature))[2] is False
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -1,5 +1,6 @@
 """Approvals signed by real ssh-keygen; what is forged, replayed, in another namespace or by another key is refused."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -372,6 +373,34 @@ def test_presence_accepts_only_keys_that_were_touched(house):
     assert (code, "nobody can sign" in err, len(found["warnings"])) == (0, True, 1)
     assert "nobody can sign" in house.cli("doctor", "--json")[1].__repr__()
     assert "presence" in house.refused(4, *APPROVE, "--sign", "--key", house.folder / "ann")
+
+
+def test_a_touched_security_key_approves_under_presence(house):
+    """The key is made of software here; its signature has the form of one that a token makes (PROTOCOL.u2f)."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    def strings(*parts):
+        return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+    key, kind = Ed25519PrivateKey.generate(), b"sk-ssh-ed25519@openssh.com"
+    public = strings(kind, key.public_key().public_bytes_raw(), b"ssh:")
+    (house.folder / "new").write_text(
+        f"eve {kind.decode()} {b2a_base64(public, newline=False).decode()}\n# presence: required\n"
+    )
+    words = ("authority", "require", "--signers", house.folder / "new", "--single-key")
+    code, found, err = house.cli(*words, "--key", house.folder / "ann")
+    assert (code, found["warnings"], err) == (0, [], "")
+    path = statement(house)
+    signature = house.folder / "touch.sig"
+    for flags, expected in ((b"\0", 4), (b"\1", 0)):
+        digest = hashlib.sha512(path.read_bytes()).digest()
+        told = b"SSHSIG" + strings(b"gatebook", b"", b"sha512", digest)
+        end = flags + b"\0\0\0\1"
+        made = key.sign(hashlib.sha256(b"ssh:").digest() + end + hashlib.sha256(told).digest())
+        whole = strings(public, b"gatebook", b"", b"sha512", strings(kind, made) + end)
+        signature.write_bytes(b2a_base64(b"SSHSIG\0\0\0\1" + whole))
+        assert bring(house, path, signature)[0] == expected
+    assert house.cli("replay", "--json")[0] == 0
 
 
 def test_a_rotated_receipt_key_signs_and_older_receipts_stay_valid(house):
