@@ -169,7 +169,7 @@ class Claiming:
         if marker is None:
             raw = markers.new_marker(claim.session_id, claim.created_at, claim.digest, claim.nonce)
             create_file(self.run.folder.path, markers.MARKER, raw)
-        elif marker.claim_nonce is None:
+        elif marker.claim_nonce is None or (claim.adopted and marker.claim_nonce != claim.nonce):
             write_file(
                 self.run.folder.path,
                 markers.MARKER,

@@ -79,11 +79,13 @@ def _unfinished(context: Context, path: str, session: str) -> str | None:
     from commands.plan_runs.run_ledger import Run, read_documents, require_owner, standing
     from ledger.errors import Conflict, GatebookError
 
+    owned = False
     try:
         run = Run(context, path, session=session)
         documents = read_documents(run.folder)
         world = run.look()
         found = standing(run, world, run.state(world))
+        owned = found.claim is not None and found.claim.session_id == session
         if found.kind == "foreign" and found.claim is None and found.marker is not None:
             _check_foreign(run, world, documents, found.marker)
             return None
@@ -92,9 +94,9 @@ def _unfinished(context: Context, path: str, session: str) -> str | None:
         state, _ = require_owner(run, world, documents)
         waiting = valid_open_result(run, world, documents, state)
         valid_results(run, world, documents, state, waiting)
-    except Conflict:
-        return None
     except GatebookError as error:
+        if isinstance(error, Conflict) and not owned:
+            return None
         return f"The run {path} is yours and not finished: {error}"
     return None
 

@@ -268,10 +268,9 @@ def standing(run: Run, world: World, state: State) -> Standing:
         return Standing("free" if claim is None else "missing", None, claim)
     nonce = marker.claim_nonce
     if claim is not None:
-        same = nonce == claim.nonce or (
-            nonce is None and (marker.session_id, marker.plan_digest) == (claim.session_id, claim.digest)
-        )
-        if same:
+        # A file that was adopted may carry another tool's or ledger's nonce until ours is written over it.
+        ours = nonce == claim.nonce or nonce is None or claim.adopted
+        if ours and (marker.session_id, marker.plan_digest) == (claim.session_id, claim.digest):
             return Standing("held", marker, claim)
     if (nonce or blake3(marker.raw).hexdigest()) in state.past:
         return Standing("over", marker, claim)

@@ -223,6 +223,30 @@ def foreign(house, session, **more):
     return raw
 
 
+@pytest.mark.parametrize("nonce", ["another tool's", "0" * 32, None, 5])
+def test_another_ledgers_claim_of_this_session_is_resumed_and_goes_on(house, nonce):
+    house.ok("plan", "approve", "--text", "all")
+    foreign(house, "s1", claim_nonce=nonce)
+    claim = house.ok("run", "claim")
+    assert claim["outcome"] == "resumed"
+    assert json.loads(house.marker().read_bytes())["claim_nonce"] == claim["claim_nonce"]
+    house.ok("run", "prepare-results")
+    house.ok("run", "next")
+
+
+def test_an_owner_or_a_digest_that_was_changed_in_the_marker_is_believed_to_nobody(house):
+    house.ready("all")
+    fields = json.loads(house.marker().read_bytes())
+    for change, code in ({"session_id": "s2"}, 5), ({"plan_digest": "0" * 64}, 4):
+        raw = json.dumps({**fields, **change}).encode()
+        house.marker().write_bytes(raw)
+        for words in (("run", "claim"), ("run", "prepare-results"), ("run", "next")):
+            house.refused(code, *words)
+        assert house.marker().read_bytes() == raw
+        guard = house.start("guard", "stop", stdin=-1)
+        assert "block" in guard.communicate(json.dumps({"session_id": "s1"}), timeout=20)[0]
+
+
 def test_another_tools_marker_is_another_owner_or_is_resumed_by_its_own_session(house):
     house.ok("plan", "approve", "--text", "1")
     raw = foreign(house, "other")
