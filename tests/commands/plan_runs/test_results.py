@@ -273,6 +273,28 @@ def test_a_submission_that_no_consumption_matches_is_refused(work, more):
 
 
 @pytest.mark.parametrize(
+    ("use", "names", "fits"),
+    [
+        # A worker's result says whose it is in vain.
+        ({"target_id": "3", "action": "quiz.complete"}, {"quiz_id": "3"}, False),
+        # A quiz and an assignment may have one number, and are two things.
+        ({"target_id": "7", "action": "quiz.complete"}, {"item": {**ITEM, "quiz_id": 7}}, True),
+        ({"target_id": "2", "action": "quiz.complete"}, {"item": {**ITEM, "quiz_id": 7}}, False),
+        ({"target_id": "7"}, {"item": {**ITEM, "quiz_id": 7}}, False),
+        ({}, {"item": {**ITEM, "quiz_id": 7}}, True),
+    ],
+)
+def test_a_use_hands_in_the_item_it_was_for_and_no_other(work, use, names, fits):
+    item = names.get("item", ITEM)
+    found = {**SUBMITTED, "quiz_id": names.get("quiz_id")}
+    if fits:
+        validate_result(found, str(work), item=item, consumptions=consumed(**use))
+    else:
+        with pytest.raises(ResultRuleError, match="consumption"):
+            validate_result(found, str(work), item=item, consumptions=consumed(**use))
+
+
+@pytest.mark.parametrize(
     ("change", "broken"),
     [
         ({"metadata": None}, "metadata"),
