@@ -252,14 +252,16 @@ def _record_denied(
     from projections.refusals import record_refusal
 
     refused = f"{presented.get('receipt_id')} {request.action} {request.target_id}".encode("utf-8", "replace")
+    stream = _stream(presented.get("receipt_id"))
     record_refusal(
         ledger,
         origin,
         type="receipt.consumed",
-        stream=_stream(presented.get("receipt_id")),
+        stream=stream,
         reason=error.name,
         refused=refused,
         as_type="receipt.denied",
+        correlation=stream,
     )
 
 

@@ -241,6 +241,7 @@ def refuse_marker(run: Run, error: GatebookError) -> None:
             reason=reason,
             refused=refused,
             as_type="marker.refused",
+            correlation=stream,
         )
     except GatebookError:
         return
