@@ -51,6 +51,7 @@ __all__ = [
     "initial",
     "rows",
     "show",
+    "voided",
     "wider",
 ]
 
@@ -469,6 +470,14 @@ def show(stream: str, state: State) -> dict[str, object]:
         {name: value for name, value in row.items() if name != "id"} for row in _attempt_rows(stream, state)
     ]
     return {**_row(stream, state), "attempts": attempts}
+
+
+def voided(state: State, before: int) -> State:
+    """The dispatch after a restore at event `before`: an approval from before it is outstanding again."""
+    from msgspec.structs import replace
+
+    kept = {what: found for what, found in state.approvals.items() if found[0] >= before}
+    return replace(state, approvals=kept)
 
 
 STATES = {"dispatches": show}

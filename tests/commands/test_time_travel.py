@@ -103,3 +103,15 @@ def test_text_says_that_a_key_has_no_event_and_that_a_moment_is_before_the_first
         "diff", "plan", "run/nosuch", "--from", "0", "--to", "1"
     )
     assert cli.ok("state", "plan", "--at", "0").startswith("plan before the first event")
+
+
+def test_a_restored_probe_and_lock_are_nobodys():
+    from projections import session
+
+    probed = circuit.State("quota", 1, SECOND, DAY, probe_claimed_at=DAY, probe_seq=5)
+    assert circuit.show(STREAM, circuit.voided(probed, 6))["probe_claimed_at"] is None
+    assert circuit.voided(probed, 5) == probed
+    lock = session.Lock("n", "t", True, 7, "s", "b", "ns", "h", "delivery", "codex", False, 5, 0)
+    held = session.State(fence=1, lock=lock)
+    assert session.STATES["sessions"]("session/x", session.voided(held, 6))["locked_by"] is None
+    assert session.voided(held, 5) == held

@@ -252,6 +252,15 @@ def test_an_approval_counts_for_its_request_and_its_run():
     story.tell(requested(approvals=(Needed(WHAT, seq),))).tell(selected()).tell(attempted(approvals=(seq,)))
 
 
+def test_an_approval_that_a_restore_voided_is_shown_as_outstanding():
+    story = Story().tell(requested(approvals=(Needed(WHAT),)))
+    story.tell(Approved(NAME, WHAT, "request", "n1"))
+    assert dispatch.show(STREAM, story.state)["outstanding_approvals"] == 0
+    voided = dispatch.voided(story.state, story.seq + 1)
+    assert dispatch.show(STREAM, voided)["outstanding_approvals"] == 1
+    assert dispatch.voided(story.state, story.seq) == story.state
+
+
 def test_a_restore_voids_what_was_open():
     story = told(Approved(NAME, WHAT, "request", "n1"), *BEGUN)
     story.void = story.seq + 1
