@@ -35,13 +35,13 @@ NAMED: dict[str, Query] = {
         example="gatebook query approvals",
     ),
     "unused-receipts": Query(
-        "receipts issued and never consumed nor revoked; expired says whether they still could be (param now)",
+        "receipts issued and never consumed nor revoked; expired says that they cannot be any more (param now)",
         """
         SELECT i.seq, i.recorded_at, i.actor, json_extract(i.data, '$.receipt_id') AS receipt, json_extract(i.data, '$.actions') AS actions,
             json_extract(i.data, '$.target_type') AS target_type, json_extract(i.data, '$.target_id') AS target,
             json_extract(i.data, '$.expires_at') AS expires_at,
-            julianday(json_extract(i.data, '$.expires_at')) <= julianday(:now) AS expired
-        FROM events i
+            julianday(json_extract(i.data, '$.expires_at')) <= julianday(:now) OR i.seq < restored AS expired
+        FROM events i, (SELECT coalesce(max(seq), 0) AS restored FROM events WHERE type = 'ledger.restored')
         WHERE i.type = 'receipt.issued' AND NOT EXISTS (
             SELECT 1 FROM events u WHERE u.stream = i.stream AND u.type IN ('receipt.consumed', 'receipt.revoked'))
         ORDER BY i.seq
@@ -157,10 +157,12 @@ NAMED: dict[str, Query] = {
         SELECT stream, seq, type, actor, recorded_at AS taken_at, let_go, let_go IS NULL AS still_held,
             round((julianday(coalesce(let_go, (SELECT recorded_at FROM events ORDER BY seq DESC LIMIT 1)))
                 - julianday(recorded_at)) * 86400, 3) AS seconds
-        FROM (SELECT *, min(CASE WHEN type NOT IN ('marker.claimed', 'session.locked') THEN recorded_at END) OVER (
-                PARTITION BY stream ORDER BY seq DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS let_go
-            FROM events WHERE type IN ('marker.claimed', 'session.locked', 'marker.released', 'marker.recovered',
-                'run.finalized', 'session.unlocked', 'session.lock_recovered'))
+        FROM (SELECT *, CASE WHEN voided < coalesce(ended, 'z') THEN voided ELSE ended END AS let_go
+            FROM (SELECT *, min(CASE WHEN type NOT IN ('marker.claimed', 'session.locked') THEN recorded_at END) OVER (
+                    PARTITION BY stream ORDER BY seq DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ended,
+                    (SELECT min(recorded_at) FROM events r WHERE r.type = 'ledger.restored' AND r.seq > events.seq) AS voided
+                FROM events WHERE type IN ('marker.claimed', 'session.locked', 'marker.released', 'marker.recovered',
+                    'run.finalized', 'session.unlocked', 'session.lock_recovered')))
         WHERE type IN ('marker.claimed', 'session.locked') ORDER BY seconds DESC LIMIT :limit
         """,
         params={"limit": 20},

@@ -148,6 +148,8 @@ def test_unused_receipts_are_those_neither_consumed_nor_revoked(told):
     (before,) = told.ask("unused-receipts", now="2026-11-30T11:59:59Z")
     (after,) = told.ask("unused-receipts", now="2026-11-30T12:00:00Z")
     assert (before["seq"], before["receipt"], before["expired"], after["expired"]) == (spare, "r-2", 0, 1)
+    told.record("ledger", "ledger.restored", {"after": spare})
+    assert told.ask("unused-receipts", now="2026-11-30T11:59:59Z")[0]["expired"] == 1
 
 
 def test_denials_are_counted_by_reason(told):
@@ -266,6 +268,16 @@ def test_holds_are_ordered_by_length_and_open_ones_say_so(told):
     assert rows[0]["still_held"] == 1
     assert (rows[1]["stream"], rows[1]["seconds"], rows[1]["still_held"]) == ("session/s", 60.0, 0)
     assert len(told.ask("longest-holds", limit=1)) == 1
+
+
+def test_a_hold_ends_where_a_restore_voided_it(log):
+    log.record("run/1-2026-11-30", "marker.claimed", at="2026-11-30T09:00:00.000000Z")
+    assert log.ask("longest-holds")[0]["still_held"] == 1
+    log.record("ledger", "ledger.restored", at="2026-11-30T09:00:10.000000Z")
+    log.record("run/1-2026-11-30", "marker.claimed", at="2026-11-30T09:00:20.000000Z")
+    log.record("run/1-2026-11-30", "marker.released", at="2026-11-30T09:00:50.000000Z")
+    found = [(row["seconds"], row["still_held"]) for row in log.ask("longest-holds")]
+    assert found == [(30.0, 0), (10.0, 0)]
 
 
 def test_attempts_without_an_end_come_before_slow_ones(told):
