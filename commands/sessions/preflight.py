@@ -96,7 +96,7 @@ def _choose(writer: Writer, git: Git, state: State) -> tuple[dict[str, tuple[str
         patterns = missing.get(category.name)
         if not patterns:
             continue
-        matched = tracked_matches(git, patterns)
+        matched = tracked_matches(git, [*patterns, *category.kept])
         if category.ask or matched:
             note = f" (tracked files match: {', '.join(matched[:3])})" if matched else ""
             question = f"add {', '.join(patterns)} to .gitignore?{note}"

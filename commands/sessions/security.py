@@ -107,23 +107,31 @@ def flagged_paths(git: Git) -> dict[str, str]:
     found: dict[str, str] = {}
     for raw in git.run(["ls-files", "-z"]).split(b"\0"):
         if raw:
-            path = quote_path(raw)
-            kind = kind_of_secret(path)
+            # Not as `quote_path` writes it: a name that is not UTF-8 would end in a quotation mark.
+            kind = kind_of_secret(raw.decode("utf-8", "surrogateescape"))
             if kind:
-                found[path] = kind
+                found[quote_path(raw)] = kind
     return found
 
 
 def gaps(git: Git) -> dict[str, tuple[str, ...]]:
-    """Category -> its patterns whose probe the repository's ignore files do not cover, all categories in one call."""
+    """Category -> its patterns whose probe no `.gitignore` covers, all categories in one call.
+
+    `.git/info/exclude` does not count: it stays on this machine, and nobody else's clone has it.
+    """
     probes = {probe: (c.name, pattern) for c in CATEGORIES for pattern, probe in c.patterns}
     out = git.run(
-        ["-c", f"core.excludesFile={os.devnull}", "check-ignore", "--no-index", "-z", "--stdin"],
+        ["-c", f"core.excludesFile={os.devnull}", "check-ignore", "--no-index", "-v", "-z", "--stdin"],
         input=b"".join(probe.encode() + b"\0" for probe in probes),
         accept=(0, 1),
         env={"GIT_LITERAL_PATHSPECS": "0"},  # it knows no magic, and refuses this one
     )
-    covered = {raw.decode() for raw in out.split(b"\0") if raw}
+    fields = out.split(b"\0")  # source, line number, pattern, path
+    covered = {
+        path.decode()
+        for source, pattern, path in zip(fields[::4], fields[2::4], fields[3::4], strict=False)
+        if source.endswith(b".gitignore") and not pattern.startswith(b"!")
+    }
     found: dict[str, list[str]] = {}
     for probe, (name, pattern) in probes.items():
         if probe not in covered:
@@ -132,7 +140,7 @@ def gaps(git: Git) -> dict[str, tuple[str, ...]]:
 
 
 def tracked_matches(git: Git, patterns: Iterable[str]) -> tuple[str, ...]:
-    """The tracked paths that these ignore patterns would match."""
+    """The tracked paths that these ignore patterns would match; a later `!` pattern keeps what it names."""
     arguments: list[str] = [f"--exclude={pattern}" for pattern in patterns]
     out = git.run(["ls-files", "-z", "--cached", "--ignored", *arguments])
     return tuple(quote_path(raw) for raw in out.split(b"\0") if raw)

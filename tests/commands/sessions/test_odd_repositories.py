@@ -6,7 +6,10 @@ import sys
 import time
 
 import pytest
-from session_house import NOOP, did, executor_says
+from session_house import IGNORES, NOOP, did, executor_says
+
+from commands.git import Git
+from commands.sessions.security import flagged_paths, gaps
 
 PLAN = ("--plan", "Set x.", "--title", "Set x")
 
@@ -124,3 +127,34 @@ def test_a_session_over_5000_dirty_files_takes_seconds_a_step(house):
     began = time.monotonic()
     house.ok("round", "start", "--owner", started["owner"])
     assert time.monotonic() - began < 20
+
+
+def test_a_secret_whose_name_is_not_utf_8_is_flagged(committing):
+    committing.git("config", "core.quotePath", "true")
+    for name in (b"server\xff.pem", b"\xff/.env", b"plain\xff.txt"):
+        place = os.path.join(os.fsencode(str(committing.root)), name)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        with open(place, "wb"):
+            pass
+    committing.git("add", "-f", "-A", "--", ".", ":!.gatebook")
+    flagged = flagged_paths(Git(str(committing.root)))
+    assert flagged == {'"server\\377.pem"': "keys", '"\\377/.env"': "environment"}
+
+
+def test_only_gitignore_counts_as_coverage(git):
+    (git.root / ".git/info/exclude").write_text("*.map\n*.log\n")
+    (git.root / ".gitignore").write_text("*.log\nlogs\n*.db\n!probe.db\n")
+    open_gaps = gaps(Git(str(git.root)))
+    assert open_gaps["source-maps"] == ("*.map",)
+    assert "logs" not in open_gaps
+    assert "*.db" in open_gaps["databases"]
+
+
+def test_a_tracked_example_that_stays_visible_asks_nothing(house):
+    house.write(".env.example", "A=\n")
+    house.write(".gitignore", IGNORES.replace(".env\n.env.*\n*.env\n", ""))
+    house.git("add", "-A", "--", ".", ":!.gatebook")
+    house.git("commit", "-q", "-m", "example")
+    assert house.run(*PLAN).returncode == 0
+    assert "\n.env.*\n*.env\n!.env.example\n" in (house.root / ".gitignore").read_text()
+    assert house.git("status", "--porcelain", "--ignored", ".env.example") == b""
