@@ -49,7 +49,7 @@ def _count(value: str) -> int:
 
 
 def _percentage(value: str) -> int:
-    if not value.isascii() or not value.isdigit() or int(value[:4]) > 100:
+    if not value.isascii() or not value.isdigit() or len(value) > 3 or int(value) > 100:
         raise ValueError("a whole number from 0 to 100")
     return int(value)
 

@@ -9,23 +9,23 @@ import re
 
 _PROSE = (".md", ".markdown", ".rst", ".txt")
 _OBEYED_NAMES = frozenset(
-    {"skill.md", "agents.md", "claude.md", "gemini.md", "requirements.txt", "cmakelists.txt", "robots.txt"}
+    {"skill.md", "agents.md", "claude.md", "gemini.md", "cmakelists.txt", "robots.txt", "runtime.txt"}
 )
-_OBEYED_FOLDERS = frozenset(
-    {".claude", ".codex", ".github", "agents", "skills", "prompts", "commands", "protocol"}
-)
+_OBEYED_FOLDERS = frozenset({"agents", "skills", "prompts", "commands", "protocol"})
 # Compiled by `re` at their first use: most steps of a session need none of them.
 _TEST = r"(?:^|/)(?:tests?|testing|spec|specs|__tests__|testdata|fixtures)/|(?:^|/)(?:test_[^/]*|conftest\.py)$|[._-](?:test|tests|spec)\.[^/]+$"
 _DIRECTIVE = (
     r"(?i)^#!|coding[:=]|type:|noqa|pragma|fmt:|pylint|mypy|pyright|ruff|isort|nosec|yapf|flake8|go:|\+build|nolint|export\b|cgo|lint:"
-    r"|eslint|prettier|istanbul|@ts-|>>>|doctest"
+    r"|eslint|prettier|istanbul|@ts-|>>>|doctest|pyre-|pytype:|cython:|distutils:|nosem|nosonar|noinspection|skipcq|DO NOT EDIT"
 )
+_PACKAGES = r"(?:^|[/._-])(?:requirements|constraints)(?:[/._-].*)?\.txt$"  # what is installed
+_SCRIPT_METADATA = r"(?m)^# /// [\w-]+$"  # what is installed, too
+_GO_DIRECTIVE = r"//[a-z0-9]+:[a-z0-9]|//\s*\+[a-z]"
 
 
 def eligible(path: str, old: bytes | None, new: bytes | None) -> bool:
     """Whether a change of this file is prose, comments or metadata only. `old` None: created; `new` None: deleted."""
     lowered = path.lower()
-    name = lowered.rpartition("/")[2]
     if new is None or re.search(_TEST, lowered):
         return False
     try:
@@ -35,7 +35,7 @@ def eligible(path: str, old: bytes | None, new: bytes | None) -> bool:
     if "\0" in before + after:
         return False
     if lowered.endswith(_PROSE):
-        return name not in _OBEYED_NAMES and not _OBEYED_FOLDERS & set(lowered.split("/")[:-1])
+        return not _obeyed(lowered)
     if old is None:
         return False
     if lowered.endswith(".py"):
@@ -43,6 +43,14 @@ def eligible(path: str, old: bytes | None, new: bytes | None) -> bool:
     if lowered.endswith(".go"):
         return _same(_go_code, before, after)
     return False
+
+
+def _obeyed(path: str) -> bool:
+    """Whether an agent or a tool does what this text says; what is hidden (`.github/`, `.review-loop/`) is a tool's."""
+    *folders, name = path.split("/")
+    hidden = any(part.startswith(".") for part in (*folders, name))
+    packages = re.search(_PACKAGES, path) is not None
+    return hidden or packages or name in _OBEYED_NAMES or bool(_OBEYED_FOLDERS & set(folders))
 
 
 class _NotCode(Exception):
@@ -65,8 +73,10 @@ def _python_code(text: str) -> tuple[str, list[str]]:
     import io
     import tokenize
 
-    if "__doc__" in text:
+    if "__doc__" in text or "getdoc" in text:
         raise _NotCode  # a docstring that the program reads
+    if re.search(_SCRIPT_METADATA, text):
+        raise _NotCode
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -95,7 +105,11 @@ def _go_code(text: str) -> tuple[list[str], list[str]]:
     for match in re.finditer(_GO_PIECE, text):
         token = match.group()
         if token.startswith(("//", "/*")):
-            if re.search(_DIRECTIVE, token) or token.startswith(("//go:", "//line", "/*line")):
+            if (
+                re.search(_DIRECTIVE, token)
+                or re.match(_GO_DIRECTIVE, token)
+                or token.startswith(("//line", "/*line"))
+            ):
                 directives.append(token)
             if "\n" in token:
                 tokens.append("\n")

@@ -137,7 +137,7 @@ def test_without_a_file_the_defaults_hold(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "line",
-    ["auto_commit: yes", "soft_limit_exec: 0", "soft_limit_exec: 1e3", "reviewer: gpt", "context_persist_threshold: -1", "context_persist_threshold: 101",
+    ["auto_commit: yes", "soft_limit_exec: 0", "soft_limit_exec: 1e3", "reviewer: gpt", "context_persist_threshold: -1", "context_persist_threshold: 101", "context_persist_threshold: 00001000",
      "executor_model: two words", 'adversarial_gate_skip_paths: ["a"', "soft_limit_exec: " + "9" * 5000],
 )  # fmt: skip
 def test_a_bad_value_is_an_error_that_names_its_line(tmp_path, monkeypatch, line):
