@@ -181,9 +181,9 @@ def approved_plan(file: SessionFile) -> tuple[str | None, str]:
 
 
 class Metadata:
-    """The last section's fields; a field that the file lacks is in `missing`."""
+    """The last section's fields; a baseline field that the file lacks is in `missing`, a line that is none of ours in `others`."""
 
-    __slots__ = ("completed_stages", "delivery_blocked_by", "dirty", "entry_point", "heads", "missing", "plan_source", "session_commits")  # fmt: skip
+    __slots__ = ("completed_stages", "delivery_blocked_by", "dirty", "entry_point", "heads", "missing", "others", "plan_source", "session_commits")  # fmt: skip
 
     def __init__(self) -> None:
         self.entry_point = "execute-from-session"
@@ -194,6 +194,7 @@ class Metadata:
         self.completed_stages: list[str] = []
         self.delivery_blocked_by: str | None = None
         self.missing: list[str] = []
+        self.others: list[str] = []
 
     def render(self) -> str:
         """The section's body."""
@@ -213,6 +214,7 @@ class Metadata:
                 f"- session_commits: {compact(self.session_commits)}",
                 f"- completed_stages: {compact(self.completed_stages)}",
                 f"- delivery_blocked_by: {_blocked_text(self.delivery_blocked_by)}",
+                *self.others,
             ]
         )
 
@@ -225,8 +227,9 @@ def parse_metadata(body: str | None) -> Metadata:
     """The fields of `## Session Metadata`; lists may be JSON or bare words, `#` comments after them are dropped.
 
     Raises:
-        Invalid: a value outside its set, broken JSON. Missing fields take the contract's defaults.
+        Invalid: a value outside its set, broken JSON. Missing fields, and those without a value, take the contract's defaults.
     """
+    metadata = Metadata()
     found: dict[str, str] = {}
     current = ""
     for line in (body or "").split("\n"):
@@ -234,9 +237,11 @@ def parse_metadata(body: str | None) -> Metadata:
         if colon and key in _FIELDS and key not in found:
             current = key
             found[key] = value.strip()
-        elif current:
-            found[current] = f"{found[current]}\n{line}".strip()  # JSON over several lines
-    metadata = Metadata()
+        elif current and _goes_on(found[current], line):
+            found[current] = f"{found[current]}\n{line}".strip()
+        elif line.strip():
+            metadata.others.append(line.rstrip("\r"))
+    found = {key: value for key, value in found.items() if _first(value) not in ("", "null")}
     metadata.missing = [name for name in BASELINE_FIELDS if name not in found]
     metadata.entry_point = _one_of(found, "entry_point", ENTRY_POINTS, metadata.entry_point)
     metadata.plan_source = _one_of(found, "plan_source", SOURCES, metadata.plan_source)
@@ -258,6 +263,23 @@ def parse_metadata(body: str | None) -> Metadata:
         )
     metadata.delivery_blocked_by = None if blocked in ("null", "") else blocked
     return metadata
+
+
+def _goes_on(value: str, line: str) -> bool:
+    """Whether a field's value goes on in this line: a list or object that is not closed yet, or not begun."""
+    import json
+
+    if not value:
+        return line.strip().startswith(("[", "{"))
+    if value.startswith("["):
+        return "]" not in value
+    if not value.startswith("{"):
+        return False
+    try:
+        json.JSONDecoder().raw_decode(value)
+    except ValueError:
+        return True
+    return False
 
 
 def _first(value: str) -> str:

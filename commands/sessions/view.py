@@ -198,6 +198,8 @@ def _metadata(ledger: Ledger, state: State, declared: Metadata | None) -> Metada
     metadata.session_commits = list(state.session_commits)
     metadata.completed_stages = list(state.stages)
     metadata.delivery_blocked_by = state.blocked_by or None
+    if declared is not None:
+        metadata.others = declared.others
     return metadata
 
 

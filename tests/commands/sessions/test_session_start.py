@@ -442,6 +442,23 @@ def test_a_file_of_the_older_tool_resumes_and_keeps_its_text(house):
     assert text.rindex("## Session Metadata") > text.rindex("## Timing Log")
 
 
+def test_lines_of_others_in_the_metadata_are_read_over_and_kept(house):
+    text = FOREIGN.replace("- plan_source", "- created_at: 2026-01-01\n- plan_source") + "- tool: x\n"
+    foreign(house, text.replace("- base_dirty", "- note: base\n- base_dirty"))
+    started = house.ok("session", "start", "--session", UUID)
+    house.ok("round", "start", "--owner", started["owner"])
+    metadata = house.view(UUID).partition("## Session Metadata")[2]
+    assert metadata.endswith("- delivery_blocked_by: null\n- created_at: 2026-01-01\n- note: base\n- tool: x\n")
+    house.ok("session", "end", "--owner", started["owner"])
+    house.ok("session", "start", "--session", UUID)
+
+
+def test_a_baseline_field_without_a_value_is_missing(house):
+    foreign(house, re.sub(r"- base_head:.*", "- base_head: null", FOREIGN))
+    done = house("session", "start", "--session", UUID)
+    assert (done.returncode, b"missing-baseline" in done.stderr) == (4, True)
+
+
 def test_a_foreign_file_with_other_line_ends_is_read(house):
     text = FOREIGN.replace("\n", "\r\n").replace("## Review History", "## Review History  ")
     head = house.git("rev-parse", "HEAD").decode().strip()
