@@ -93,6 +93,10 @@ _VERDICTS = {f"### VERDICT: {word}": word for word in (APPROVE, REQUEST_CHANGES)
 _LABELLED = r"\s*[-*+]\s+\[([^\]]*)\](?!\()(.*)$"
 _ISSUE = r"- \[(CRITICAL|MINOR)\] (.*\S.*)$"
 _SEVERITIES = ("CRITICAL", "MINOR")
+# What reviewers write instead of one of the two; elsewhere in a report a label may be a link or a box to tick.
+_OTHER_SEVERITIES = frozenset(
+    "blocker blocking critical error high important info low major medium minor moderate nit severe trivial warning".split()
+)
 
 
 def check_reviewer(text: str) -> Judgement:
@@ -127,9 +131,11 @@ def _check_issues(verdict: str, text: str, parts: list[Section]) -> Judgement:
     for label in (match[1] for match in labelled):
         if label not in _SEVERITIES:
             return Judgement("bad-severity", f"[{label[:40]}] is neither [CRITICAL] nor [MINOR]")
-    everywhere = [
-        line for line, fenced in lines_outside_fences(text) if not fenced and re.match(_ISSUE, line)
-    ]
+    outside_fences = [line for line, fenced in lines_outside_fences(text) if not fenced]
+    for label in (m[1] for line in outside_fences if (m := re.match(_LABELLED, line))):
+        if label not in _SEVERITIES and label.lower() in _OTHER_SEVERITIES:
+            return Judgement("bad-severity", f"[{label}] stands outside of `### Issues`, and is no severity")
+    everywhere = [line for line in outside_fences if re.match(_ISSUE, line)]
     if len(everywhere) > sum(
         re.match(_ISSUE, line) is not None for line in (section.plain() if section else ())
     ):
@@ -178,19 +184,26 @@ def _read_issues(section: Section, issues: list[Issue]) -> str | None:
 
 _FILE_LINE = r"(?i)(?:^|[\s(*])Files?\*{0,2}:\*{0,2}\s*(?:`+\s*([^`]+)`|([^\s`]\S*))"
 _NO_FILE = frozenset({"around", "line", "lines", "n/a", "na", "none", "unknown", "various", "-", "?"})
-_PATH_AND_LINE = r"(?=[^\s:`]*[./])[^\s:`]+:\d+|`[^`\s:]+:\d+"
-_PATH_WORD = r"(?:[^\s/]+/)+[^\s/]*|[^\s/()]*[^\s/().]\.[A-Za-z0-9_]{1,10}|\.[a-z][a-z0-9_.-]+"
-
-
-_PLAIN_PATH = (
-    r"(?:^|[\s(\"'])(?:[\w.@-]+/)+[\w.@-]*\.[A-Za-z]\w{0,9}(?=$|[\s),.;:\"'])"
-    r"|(?:^|[\s(\"'])[\w.-]*\w\.(?:py|js|jsx|ts|tsx|go|rs|c|h|cc|cpp|hpp|java|kt|rb|php|cs|swift|sh|sql|md|json|ya?ml|toml|html|css|vue|svelte)(?=$|[\s),.;:\"'])"
+_BARE_NAME = r"(?:Makefile|Dockerfile|Containerfile|Jenkinsfile|Gemfile|Rakefile|Procfile|Justfile|LICENSE)"
+# A path holds a letter: `10.0.0.1:80` is none.
+_PATH_AND_LINE = (
+    rf"(?=[^\s:`]*[./])(?=[^\s:`]*[^\W\d_])[^\s:`]+:\d+|`[^`\s:]+:\d+|(?:^|[\s(\[<*\"']){_BARE_NAME}:\d+"
 )
+_PATH_WORD = (
+    rf"(?:[^\s/]+/)+[^\s/]*|[^\s/()]*[^\s/().]\.[A-Za-z0-9_]{{1,10}}|\.[a-z][a-z0-9_.-]+|{_BARE_NAME}"
+)
+_ENDS = r"(?=$|[\s)\],.;:>*#—\"'])"
+_PLAIN_PATH = (
+    rf"(?:^|[\s(\[<*\"'])(?:[\w.@-]+/)+[\w.@-]*\.[A-Za-z]\w{{0,9}}{_ENDS}"
+    r"|(?:^|[\s(\[<*\"'])[\w.-]*\w\.(?:py|js|jsx|ts|tsx|go|rs|c|h|cc|cpp|hpp|java|kt|rb|php|cs|swift|sh|sql|md|json|ya?ml|toml|html|css|vue|svelte)"
+    + _ENDS
+)
+_URL = r"(?i)\b[a-z][a-z0-9+.-]*://[^\s)>\]`]+"
 
 
 def _has_anchor(issue: Issue) -> bool:
-    """`File: path`, `path:line`, or a path somewhere in the issue, backticked or plainly one."""
-    for line in issue.lines:
+    """`File: path`, `path:line`, or a path somewhere in the issue, backticked or plainly one; not in a URL."""
+    for line in (re.sub(_URL, "", line) for line in issue.lines):
         named = re.search(_FILE_LINE, line)
         if named and (named[1] or named[2]).strip().rstrip(".,;").lower() not in _NO_FILE:
             return True
@@ -199,10 +212,14 @@ def _has_anchor(issue: Issue) -> bool:
         place = line.find("`")
         while place >= 0:
             span = code_span(line, place)
-            if span and re.fullmatch(_PATH_WORD, re.sub(r"[:#]L?\d+(?:-L?\d+)?$", "", span[0])):
+            if span and _is_path(re.sub(r"[:#]L?\d+(?:-L?\d+)?$", "", span[0])):
                 return True
             place = line.find("`", span[1] if span else place + 1)
     return False
+
+
+def _is_path(text: str) -> bool:
+    return re.fullmatch(_PATH_WORD, text) is not None and text.lower() not in _NO_FILE
 
 
 # --- executor ---------------------------------------------------------------------------------------------
@@ -214,7 +231,7 @@ _NOTES = "Notes for Reviewer"
 _NONE = r"(?:[-*+]\s+)?None\.?$"
 _NO_DEVIATION = r"(?i)(?:[-*+]\s+)?(?:None|No deviations?)\.?$"
 _SAYS_NOOP = (
-    r"(?is)\bno[- ]?op\b|\bno\s+(?:\w+\s+){0,2}(?:changes?|modifications?|edits?|action)\b|\bno code\b|\bnone\b|\bunchanged\b"
+    r"(?is)\bno[- ]?op\b|\bno\s+(?!(?:other|further|additional|more)\b)(?:\w+\s+){0,2}(?:changes?|modifications?|edits?|action)\b|\bno code\b|\bnone\b|\bunchanged\b"
     r"|\bnothing\b.{0,40}?\b(?:chang\w*|do|needed|required)\b|\balready\s+(?:\w+\s+)?(?:satisf|implement|done|present|in place)"
 )
 # A colon inside `a.py:12`, `10:30`, `std::sort` or a URL stands before no reason.
@@ -228,13 +245,12 @@ _BETWEEN_PATHS = r"\s*(?:,|and|&|->|→|=>)\s*(?=`)"
 
 def check_executor(text: str, delta: Iterable[str] = ()) -> Judgement:
     """The judgement on an executor's report against the round's own delta (paths as `quote_path` gives them)."""
-    parts = {part.title: part for part in reversed(sections(text))}
+    parts = _parts(text)
     fault = _missing_section(text, parts)
     if fault:
         return Judgement("missing-section", fault, noop=False)
-    files = parts[_FILES[0]] if _FILES[0] in parts else parts[_FILES[1]]
-    lines = files.plain()
-    says_none = len(lines) == 1 and re.match(_NONE, lines[0]) is not None
+    lines = parts[_FILES[0]].plain()
+    says_none = len(lines) == 1 and re.match(_NONE, _indented(lines[0])[1]) is not None
     says_noop = says_none and re.search(_SAYS_NOOP, _prose(parts[_CHANGES])) is not None
     paths, fault = ((), None) if says_none else _claimed_paths(lines)
     if fault:
@@ -259,12 +275,24 @@ def check_executor(text: str, delta: Iterable[str] = ()) -> Judgement:
     return Judgement(noop=says_noop, paths=tuple(paths))
 
 
+def _parts(text: str) -> dict[str, Section]:
+    """The sections by title. One that stands twice counts whole: what the second claims is judged like the first."""
+    parts: dict[str, Section] = {}
+    for part in sections(text):
+        title = _FILES[0] if part.title in _FILES else part.title
+        if title in parts:
+            parts[title].lines += part.lines
+        else:
+            parts[title] = part
+    return parts
+
+
 def _missing_section(text: str, parts: dict[str, Section]) -> str | None:
     titles = [heading(line, 2) or "" for line, fenced in lines_outside_fences(text) if not fenced]
     if not any(t.startswith("Implementation Complete:") and t.partition(":")[2].strip() for t in titles):
         return "no heading `## Implementation Complete: ...`"
     for title in (_CHANGES, _FILES[0], _DEVIATIONS, _NOTES):
-        if title not in parts and not (title == _FILES[0] and _FILES[1] in parts):
+        if title not in parts:
             return f"no section `### {title}`"
     return None
 
@@ -274,14 +302,22 @@ def _prose(section: Section) -> str:
 
 
 def _claimed_paths(lines: list[str]) -> tuple[tuple[str, ...], str | None]:
-    """The backticked paths, each with a reason; or what is wrong."""
+    """The backticked paths, each with a reason; or what is wrong. A list below a path's bullet tells more about that path."""
     paths: list[str] = []
+    above: int | None = None  # how far the last path's bullet is indented
     for line in lines:
-        bullet = re.match(_BULLET, line)
-        body = line[bullet.end() :] if bullet else line
+        indent, text = _indented(line)
+        bullet = re.match(_BULLET, text)
+        body = text[bullet.end() :] if bullet else line
         if bullet is None and not body.startswith("`"):
             continue  # a label, a continuation, prose between
+        if bullet and above is not None and indent > above + 1:
+            continue
         label = re.match(_KIND_LABEL, body)
+        if bullet and label and label.end() == len(body) > 0:
+            above = None
+            continue  # `- Modified:` over a list of its own
+        above = indent if bullet else above
         place = label.end() if label else 0
         emphasis = re.compile(_EMPHASIS).match(body, place)
         place = emphasis.end() if emphasis else place
@@ -307,6 +343,12 @@ def _claimed_paths(lines: list[str]) -> tuple[tuple[str, ...], str | None]:
     return tuple(paths), None
 
 
+def _indented(line: str) -> tuple[int, str]:
+    """How far a line is indented, in columns, and its text."""
+    text = line.lstrip(" \t")
+    return len(line[: len(line) - len(text)].expandtabs(4)), text
+
+
 def _same_form(path: str) -> str:
     """A path as `quote_path` writes it, without a leading `./`."""
     return quote_path(unquote_path(path).removeprefix(b"./"))
@@ -314,16 +356,19 @@ def _same_form(path: str) -> str:
 
 def _unexplained(section: Section) -> str | None:
     lines = section.plain()
-    if all(re.match(_NO_DEVIATION, line) for line in lines):
-        return None
     deviations: list[str] = []
+    above: int | None = None  # how far the last deviation's bullet is indented
     for line in lines:
-        if deviations and line[0] in " \t":
-            deviations[-1] += " " + line.strip()
-        elif re.match(_BULLET, line) or not deviations or re.match(_BULLET, deviations[-1]):
-            deviations.append(line)
+        indent, text = _indented(line)
+        bullet = re.match(_BULLET, text)
+        below = indent > 0 if bullet is None else above is not None and indent > above + 1
+        if deviations and below:
+            deviations[-1] += " " + text
+        elif bullet or not deviations or re.match(_BULLET, deviations[-1]):
+            deviations.append(text)
         else:
-            deviations[-1] += " " + line
+            deviations[-1] += " " + text
+        above = indent if bullet and not below else above
     for deviation in deviations:
         if not re.match(_NO_DEVIATION, deviation) and not re.search(_REASON, without_code_spans(deviation)):
             return f"no reason after `—` or `:` for: {deviation[:80]}"
