@@ -127,10 +127,12 @@ def _status(args: Args, context: Context) -> int:
     documents = []
     for stream in streams:
         state: State = state_of(ledger, stream)[0]
+        if not state.opened and state.lock is None:
+            continue  # a start that found no such session left only its lock, given back
         documents.append({"session": state.uuid, **status_document(state, context)})
     if args.session is None:
         emit({"sessions": documents})
-    elif not state.fence:
+    elif not documents:
         raise Usage(f"there is no session {state.uuid} in this ledger")
     else:
         emit(documents[0])

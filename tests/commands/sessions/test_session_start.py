@@ -33,6 +33,7 @@ def sessions_folder(house):
         ("--plan", " ", "--title", "t"),
         ("--plan", "x", "--title", "two\nlines"),
         ("--review-only", "--title", "t"),
+        ("--session", UUID, "--description", "d"),
         (*PLAN, "--stop-after", "polish"),
         (*PLAN, "--stop-after", ""),
         (*PLAN, "--runtime", "gpt"),
@@ -97,6 +98,8 @@ def test_an_unknown_uuid_is_released_and_exit_1(house):
     assert done.returncode == 1
     assert UUID.encode() in done.stderr
     assert not list(sessions_folder(house).glob("*"))
+    assert house.sessions() == []
+    assert house("session", "status", "--session", UUID).returncode == 2
 
 
 def test_without_a_ledger_or_outside_git_nothing_begins(house, tmp_path):
