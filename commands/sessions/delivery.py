@@ -37,6 +37,7 @@ def deliver(writer: Writer) -> str:
     state = writer.state()
     if next_action(state) != "delivery":
         raise Refused(f"delivery is not due; next: {next_action(state)}")
+    _docs_path(writer)  # a wrong one is said before anything is delivered
     if not state.commit:
         tree = writer.tree()
         missing = missing_stage(state.stages, tree.fingerprint)
@@ -136,7 +137,8 @@ def _store_blobs(git: Git, writer: Writer, tree: Tree, paths: list[str]) -> None
     """Put the files' blobs into git, only if they are the fingerprinted ones."""
     present = [unquote_path(path) for path in paths if tree.entries[path] != DELETED]
     files = [p for p in present if not os.path.islink(os.path.join(os.fsencode(writer.root), p))]
-    now = hash_work_tree(git, writer.root, present)
+    modes = {unquote_path(path): tree.entries[path].partition(" ")[0] for path in paths}
+    now = hash_work_tree(git, writer.root, present, modes)
     for path in paths:
         want = tree.entries[path]
         if want != DELETED and now[unquote_path(path)] != want:
@@ -157,8 +159,13 @@ def _index_lines(tree: Tree, paths: list[str], zero: str) -> bytes:
     for path in paths:
         value = tree.entries[path]
         mode_and_sha = f"0 {zero}" if value == DELETED else value
-        lines.append(f"{mode_and_sha}\t".encode() + unquote_path(path).removesuffix(b"/") + b"\0")
+        lines.append(f"{mode_and_sha}\t".encode() + _index_path(path) + b"\0")
     return b"".join(lines)
+
+
+def _index_path(path: str) -> bytes:
+    """A path as the index has it: a nested repository without the slash that `git status` shows."""
+    return unquote_path(path).removesuffix(b"/")
 
 
 def _tree_of(git: Git, tree: Tree, paths: list[str]) -> str:
@@ -223,35 +230,51 @@ def _settle_index(git: Git, state: State, entries: dict[str, str], paths: list[s
             info, _, raw = record.partition(b"\t")
             mode, sha, _stage = info.decode("ascii").split(" ")
             index[raw] = f"{mode} {sha}"
-    stale = [p for p in paths if index.get(unquote_path(p)) == parent.get(unquote_path(p))]
     zero = "0" * len(state.commit)
     lines = []
-    for path in stale:
-        value = entries[path]
+    for path in paths:
+        value, raw = entries[path], _index_path(path)
         mode_and_sha = f"0 {zero}" if value == DELETED else value
-        if value != DELETED or unquote_path(path) in index:
-            lines.append(f"{mode_and_sha}\t".encode() + unquote_path(path) + b"\0")
+        if index.get(raw) == parent.get(raw) and (value != DELETED or raw in index):
+            lines.append(f"{mode_and_sha}\t".encode() + raw + b"\0")
     if lines:
         git.run(["update-index", "-z", "--index-info"], input=b"".join(lines))
 
 
-def _append_to_docs(writer: Writer, text: str) -> None:
+def _docs_path(writer: Writer) -> str:
+    """Where the summary is appended; '' when `docs_file` is not set. Refused when that is no file of the work tree."""
     name = writer.config.docs_file
-    if not name or not text:
-        return
+    if not name:
+        return ""
     root = os.path.realpath(writer.root)
     path = os.path.realpath(os.path.join(root, name))
     inside = os.path.relpath(path, root).split(os.sep)
-    if inside[0] == os.pardir or {".git", ".gatebook"} & set(inside):
-        raise Refused(f"docs_file {name} is not a file of the work tree")
+    above = os.path.dirname(path)
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if (
+        inside[0] == os.pardir
+        or {".git", ".gatebook"} & set(inside)
+        or not os.path.isdir(above)
+        or (os.path.lexists(path) and not os.path.isfile(path))
+    ):
+        raise Refused(f"docs_file {name} is not a file of the work tree; correct it, then deliver again")
+    return path
+
+
+def _append_to_docs(writer: Writer, text: str) -> None:
+    path = _docs_path(writer)
+    if not path or not text:
+        return
+    summary = text.encode()
     try:
-        with open(path, encoding="utf-8") as file:
-            if text in file.read():
+        with open(path, "rb") as file:
+            if summary in file.read():
                 return
     except FileNotFoundError:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(f"\n{text}")
+    with open(path, "ab") as file:
+        file.write(b"\n" + summary)
 
 
 def remove_round_files(writer: Writer) -> None:

@@ -71,7 +71,8 @@ def read_tree(root: str, *, trusted_filters: Iterable[str] = ()) -> Tree:
         git.run(["status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignore-submodules=none"])
     )
     on_disk = {path for path, kind in kinds.items() if kind == _WORK} | hidden
-    blobs = hash_work_tree(git, root, on_disk)
+    modes = {path: index[path].partition(" ")[0] for path in on_disk if path in index}
+    blobs = hash_work_tree(git, root, on_disk, modes)
     entries: dict[str, str] = {}
     for path, kind in kinds.items():
         if kind == DELETED:
@@ -150,11 +151,14 @@ def _read_index(git: Git) -> tuple[dict[bytes, str], set[bytes]]:
     return index, hidden
 
 
-def hash_work_tree(git: Git, root: str, paths: Iterable[bytes]) -> dict[bytes, str]:
+def hash_work_tree(
+    git: Git, root: str, paths: Iterable[bytes], modes: Mapping[bytes, str]
+) -> dict[bytes, str]:
     """Path -> `MODE SHA` of what lies in the work tree, as git would store it.
 
-    Regular files go through one `git hash-object` (with the conversions their attributes ask for), symlinks by
-    their target's text, a directory is a submodule or nested repository and counts by its commit.
+    `modes` are those that git knows: a file keeps its own where `core.fileMode` is off. Regular files go through
+    one `git hash-object` (with the conversions their attributes ask for), symlinks by their target's text, a
+    directory is a submodule or nested repository and counts by its commit.
     """
     found: dict[bytes, str] = {}
     files: list[bytes] = []
@@ -176,6 +180,10 @@ def hash_work_tree(git: Git, root: str, paths: Iterable[bytes]) -> dict[bytes, s
             files.append(path)
         else:
             raise Invalid(f"{quote_path(path)} is neither a file, a link nor a directory")
+    if any(found[path] != modes.get(path, "100644") for path in files) and not _trusts_modes(git):
+        for path in files:
+            known = modes.get(path, "")
+            found[path] = known if known.startswith("100") else "100644"
     if files:
         listing = "".join(c_quote(path) + "\n" for path in files).encode("ascii")
         hashes = git.run(["hash-object", "--stdin-paths"], input=listing).decode("ascii").split()
@@ -188,6 +196,13 @@ def hash_work_tree(git: Git, root: str, paths: Iterable[bytes]) -> dict[bytes, s
         for path in links:
             found[path] = f"120000 {_blob_id(algorithm, os.readlink(os.path.join(base, path)))}"
     return found
+
+
+def _trusts_modes(git: Git) -> bool:
+    """Whether the executable bit on this disk means anything (`core.fileMode`)."""
+    return (
+        git.line(["config", "--type=bool", "--default=true", "core.fileMode"], filters=False) == "true"
+    )
 
 
 def _blob_id(algorithm: str, content: bytes) -> str:

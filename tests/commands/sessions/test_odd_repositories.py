@@ -103,6 +103,40 @@ def test_mode_and_link_changes_are_committed_as_they_are(committing):
     assert modes == ["100755", "120000"]
 
 
+def test_where_the_disks_modes_mean_nothing_a_file_keeps_its_own(committing):
+    committing.write("run.sh", "echo 1\n")
+    committing.git("add", "run.sh")
+    committing.git("update-index", "--chmod=+x", "run.sh")
+    committing.git("commit", "-q", "-m", "tool")
+    committing.git("config", "core.fileMode", "false")
+    os.chmod(committing.root / "src/a.py", 0o755)
+    committing.script(
+        executor=[
+            {
+                "write": {"run.sh": "echo 2\n", "src/a.py": "x = 2\n"},
+                "say": executor_says("run.sh", "src/a.py"),
+            }
+        ]
+    )
+    assert committing.run(*PLAN).returncode == 0
+    listed = committing.git("ls-tree", "HEAD", "run.sh", "src/a.py").decode()
+    assert [line.split()[0] for line in listed.splitlines()] == ["100755", "100644"]
+    assert not committing.git("status", "--porcelain", "run.sh", "src")
+
+
+def test_a_nested_repository_is_committed_by_its_commit_and_the_index_follows(committing, tmp_path):
+    make = tmp_path / "make"
+    make.write_text(
+        "#!/bin/sh\ncat > /dev/null\ngit init -q f && cd f && echo a > a && git add a && git commit -q -m x\n"
+        f"cat << 'E'\n{executor_says('f/')}E\n"
+    )
+    make.chmod(0o755)
+    done = committing("session", "run", *PLAN, "--executor", str(make), "--reviewer", committing.agent("reviewer"))
+    assert done.returncode == 0, done.stderr
+    assert committing.git("ls-tree", "HEAD", "f").startswith(b"160000 commit ")
+    assert not committing.git("status", "--porcelain", "f")
+
+
 def test_a_failing_git_command_is_shown_and_releases_the_lock(house):
     assert house.run(*PLAN, "--stop-after", "exec-round").returncode == 0
     uuid = house.uuid()

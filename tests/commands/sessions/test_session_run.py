@@ -703,6 +703,25 @@ def test_a_docs_file_outside_of_the_work_tree_is_refused(house, tmp_path, name):
     assert not (house.root / ".git/hooks/pre-commit").exists()
 
 
+@pytest.mark.parametrize("name", ["src", "src/a.py/x.md", "../outside.md"])
+def test_a_wrong_docs_file_is_said_before_anything_is_delivered(house, name):
+    house.config(f"auto_commit: true\ndocs_file: {name}\n")
+    assert house.run(*PLAN).returncode == 4
+    session = house.sessions()[-1]
+    assert (session["delivered"], session["commit"], session["next"]) == (False, None, "delivery")
+    assert house.git("log", "--format=%s") == b"first\n"
+
+
+def test_a_docs_file_in_another_encoding_is_appended_to(house):
+    (house.root / "log.md").write_bytes(b"caf\xe9")
+    house.config("docs_file: log.md\n")
+    assert house.run(*PLAN).returncode == 0
+    kept = (house.root / "log.md").read_bytes()
+    assert kept.startswith(b"caf\xe9\n# ")
+    assert house.run("--session", house.uuid()).returncode == 0
+    assert (house.root / "log.md").read_bytes() == kept
+
+
 def test_simplify_that_breaks_the_build_is_taken_back(house):
     house.user_config(
         f"simplify_command: {house.agent('simplify')}\nbuild_check_command: grep -q 'x = 2' src/a.py\n"
