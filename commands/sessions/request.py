@@ -32,6 +32,9 @@ class Request:
         self.signs = bool(args.sign) or args.statement is not None
         self.title = (args.title or "").strip()
         self.description = (args.description or "").strip()
+        for flag, value in (("--title", self.title), ("--description", self.description)):
+            if any("\ud800" <= char <= "\udfff" for char in value):
+                raise Usage(f"{flag}: the text is not UTF-8")
         if ends_in_fence(self.description) or any(
             line.startswith(("# ", "## ")) for line in self.description.split("\n")
         ):

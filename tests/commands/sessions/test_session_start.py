@@ -33,6 +33,8 @@ def sessions_folder(house):
         ("--plan", " ", "--title", "t"),
         ("--plan", "x", "--title", "two\nlines"),
         ("--review-only", "--title", "t"),
+        ("--plan", "x", "--title", "caf\udce9"),
+        ("--review-only", "--description", "caf\udce9"),
         ("--session", UUID, "--description", "d"),
         (*PLAN, "--stop-after", "polish"),
         (*PLAN, "--stop-after", ""),
