@@ -113,8 +113,8 @@ def _gate_record(args: Args, context: Context) -> int:
             raise Refused("not every changed path matches adversarial_gate_skip_paths: run the gate")
         record_gate(writer, "SKIP", f"adversarial-gate: SKIP reason={args.skip}\n", args.skip)
     else:
-        text = read_report(args.report).decode("utf-8")
-        first = text.split("\n", 1)[0].rstrip("\r")
+        text = read_report(args.report).decode("utf-8").replace("\r\n", "\n")
+        first = text.split("\n", 1)[0]
         if first not in (APPROVED, REQUESTED) or (first == REQUESTED) != ("\n### Issues\n" in text):
             raise Invalid("--report: this is not what `gate adapt` or `gate run` prints")
         record_gate(writer, first.removeprefix("adversarial-gate: "), text)

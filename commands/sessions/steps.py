@@ -11,7 +11,7 @@ from commands.sessions.progress import next_action
 from commands.sessions.rounds import block
 from commands.sessions.tree import DELETED
 from commands.sessions.writer import digest, entries_content, tree_struct
-from ledger.errors import Invalid, Refused
+from ledger.errors import Invalid, Refused, Usage
 from projections import session_events as e
 from projections.session_rules import CAPS, FAST_REPLAY_STEPS, STEPS
 
@@ -68,7 +68,7 @@ class StepResult:
 def check_due(state: State, stage: str, step: str) -> None:
     """Raise unless this step is the one that is due."""
     if step not in STEPS[stage]:
-        raise Refused(f"{stage} has the steps {', '.join(STEPS[stage])}; not {step!r}")
+        raise Usage(f"{stage} has the steps {', '.join(STEPS[stage])}; not {step!r}")
     action = next_action(state)
     if action != f"{stage} {step}":
         raise Refused(f"{stage} {step} is not due; next: {action}")

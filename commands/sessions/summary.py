@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from commands.git import line_path
 from commands.sessions.reports import check_reviewer
 from commands.sessions.view import stream_events
@@ -99,9 +101,12 @@ def _steps(facts: list[Fact], state: State) -> list[str]:
 
 
 def _findings(facts: list[Fact]) -> list[str]:
-    """A row for each finding of each review, one for a review without any."""
+    """A row for each finding of each review and of the gate, one for a review without any."""
     rows = ["| 轮次 | 结论 | 级别 | 发现 |", "|---|---|---|---|"]
     for fact in facts:
+        if fact.type == "gate.returned":
+            head = f"| 对抗性审查 | {fact.data.verdict} "
+            rows += [f"{head}| {level} | {what.replace('|', '/')} |" for level, what in _gate_findings(fact)]
         if fact.type != "round.reviewed":
             continue
         issues = check_reviewer((fact.content or b"").decode("utf-8")).issues
@@ -110,6 +115,12 @@ def _findings(facts: list[Fact]) -> list[str]:
             f"{head}| — | 无 |"
         ]
     return rows
+
+
+def _gate_findings(fact: Fact) -> list[tuple[str, str]]:
+    """(severity, text) of each finding that the gate printed."""
+    found = re.findall(r"(?m)^- \[(CRITICAL|MINOR)\] (.*)$", (fact.content or b"").decode("utf-8"))
+    return [(level, what) for level, what in found]
 
 
 def _decisions(facts: list[Fact]) -> list[str]:
@@ -135,12 +146,15 @@ def _decisions(facts: list[Fact]) -> list[str]:
 
 
 def _minors(facts: list[Fact]) -> list[str]:
-    """The MINOR findings of the last review."""
-    reviews = [fact for fact in facts if fact.type == "round.reviewed"]
-    if not reviews or not reviews[-1].content:
-        return ["- 无"]
-    issues = check_reviewer(reviews[-1].content.decode("utf-8")).issues
-    return [f"- {issue.title}" for issue in issues if issue.severity == "MINOR"] or ["- 无"]
+    """The MINOR findings of the last review, and those that the last gate listed as advisory."""
+    minors: list[str] = []
+    last = {fact.type: fact for fact in facts}
+    if (review := last.get("round.reviewed")) is not None:
+        issues = check_reviewer((review.content or b"").decode("utf-8")).issues
+        minors += [issue.title for issue in issues if issue.severity == "MINOR"]
+    if (gate := last.get("gate.returned")) is not None:
+        minors += [what for level, what in _gate_findings(gate) if level == "MINOR"]
+    return [f"- {minor}" for minor in minors] or ["- 无"]
 
 
 def _next_steps(writer: Writer, state: State) -> list[str]:

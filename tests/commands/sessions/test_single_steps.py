@@ -74,6 +74,37 @@ def test_a_whole_session_by_single_steps(house):
     assert house.types()[-1] == "session.unlocked"
 
 
+def test_a_step_of_no_such_name_is_a_wrong_call(house):
+    steps = Steps(house)
+    steps.until_exec()
+    assert "simplify" in steps("polish", "step", "simplfy", report=CLEAN, code=2)
+
+
+def test_the_gates_output_may_have_other_line_ends_and_the_summary_tells_its_findings(house):
+    steps = Steps(house)
+    steps("round", "start")
+    house.write("src/a.py", "x = 2\n")
+    steps("round", "executed", report=executor_says("src/a.py"))
+    steps("round", "reviewed", report=APPROVAL)
+    findings = [json.loads(gate_finding(t, s)["say"])["findings"][0] for t, s in (("Race", "high"), ("Name", "low"))]
+    _, text = adapt(
+        json.dumps(
+            {"verdict": "needs-attention", "summary": "no", "findings": findings, "next_steps": []}
+        ).encode()
+    )
+    assert steps("gate", "record", report=text.replace("\n", "\r\n"))["next"] == "round"
+    steps("round", "start")
+    steps("round", "executed", report=executor_says())
+    state = steps("round", "reviewed", report=APPROVAL)
+    while state["next"] != "delivery":
+        words = state["next"].split()
+        scan = words == ["security"]
+        state = steps("security", "scan") if scan else steps(words[0], "step", words[1], report=CLEAN)
+    summary = steps("session", "deliver")["summary"]
+    assert "| 对抗性审查 | REQUEST_CHANGES | CRITICAL | src/a.py:1-2 (confidence=0.5) — Race: b |" in summary
+    assert "## 未解决的次要问题\n- src/a.py:1-2 — Name: b\n" in summary
+
+
 @pytest.mark.parametrize(
     "words",
     [
