@@ -187,7 +187,7 @@ def parse_config(text: str) -> list[tuple[int, str, str]]:
     """(line number, key, value) of each setting; headings, comments, fences and prose are passed over.
 
     A value of `|` takes the indented lines after it, their common indent removed; an empty value takes `- item`
-    lines.
+    lines. A known key in another spelling is given as it is written, so that it can be warned about.
     """
     lines = text.split("\n")
     found: list[tuple[int, str, str]] = []
@@ -197,11 +197,11 @@ def parse_config(text: str) -> list[tuple[int, str, str]]:
         i += 1
         bare = line.removeprefix("- ").strip("\ufeff")
         key, colon, value = bare.partition(":")
-        if not colon or not _is_key(key):
+        if not colon or not (_is_key(key) or _meant(key)):
             continue
         value = value.strip()
-        if value in ("|", "") or value.startswith("#"):
-            block, end = _block(lines, i, bullets=value != "|")
+        if value.startswith("#") or value.partition(" #")[0].rstrip() in ("|", "|-", "|+", ""):
+            block, end = _block(lines, i, bullets=not value.startswith("|"))
             found.append((i, key, block))
             i = end
         else:
@@ -217,6 +217,12 @@ def _is_key(key: str) -> bool:
         and key.replace("_", "a").isalnum()
         and key == key.lower()
     )
+
+
+def _meant(key: str) -> bool:
+    """Whether this is a known key in capitals, with hyphens, or indented."""
+    known = key.strip().lower().replace("-", "_")
+    return known in _SHARED or known in _USER_ONLY
 
 
 def _unquote(value: str) -> str:

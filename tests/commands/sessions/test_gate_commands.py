@@ -128,6 +128,19 @@ def test_config_is_read_and_unknown_keys_warn(tmp_path, monkeypatch):
     assert "user's own" in config.warnings[1]
 
 
+def test_a_known_key_in_another_spelling_warns_too(tmp_path, monkeypatch):
+    config = _load(tmp_path, monkeypatch, "Auto_Commit: true\nauto-commit: true\n  auto_commit: true\nNote: x\n")
+    assert not config.auto_commit
+    assert len(config.warnings) == 3
+
+
+def test_a_block_may_begin_with_a_comment_or_a_dash(tmp_path, monkeypatch):
+    text = "review_focus: |  # what to look at\n  Locking.\nreview_style: |-\n  Short.\nauto_commit: true\n"
+    config = _load(tmp_path, monkeypatch, text.replace("|  #", "| #"))
+    assert (config.review_focus, config.review_style, config.auto_commit) == ("Locking.", "Short.", True)
+    assert _load(tmp_path, monkeypatch, text).review_focus == "Locking."
+
+
 def test_without_a_file_the_defaults_hold(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     config = load_config(str(tmp_path))
