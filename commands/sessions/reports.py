@@ -231,7 +231,8 @@ _NOTES = "Notes for Reviewer"
 _NONE = r"(?:[-*+]\s+)?None\.?$"
 _NO_DEVIATION = r"(?i)(?:[-*+]\s+)?(?:None|No deviations?)\.?$"
 _SAYS_NOOP = (
-    r"(?is)\bno[- ]?op\b|\bno\s+(?!(?:other|further|additional|more)\b)(?:\w+\s+){0,2}(?:changes?|modifications?|edits?|action)\b|\bno code\b|\bnone\b|\bunchanged\b"
+    r"(?is)\bno[- ]?op\b|\bno\s+(?!(?:other|further|additional|more)\b)(?:\w+\s+){0,2}(?:changes?|modifications?|edits?|action)\b|\bno (?:code|files?)\b|\bnone\b|\bunchanged\b"
+    r"|\b(?:not|n't)\s+(?:chang|modif|edit|touch)\w*\s+any|\bwithout\s+(?:\w+\s+){0,2}(?:changes?|edits?)\b"
     r"|\bnothing\b.{0,40}?\b(?:chang\w*|do|needed|required)\b|\balready\s+(?:\w+\s+)?(?:satisf|implement|done|present|in place)"
 )
 # A colon inside `a.py:12`, `10:30`, `std::sort` or a URL stands before no reason.

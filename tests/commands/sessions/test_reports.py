@@ -167,6 +167,8 @@ A = ["src/a.py"]
         (report(**{**NOOP, "changes": "Nothing to do: the code is already satisfying the plan."}), [], None),
         (report(**{**NOOP, "changes": "The plan is already implemented."}), [], None),
         (report(**{**NOOP, "changes": "None."}), [], None),
+        (report(**{**NOOP, "changes": "I did not change any file."}), [], None),
+        (report(**{**NOOP, "changes": "Checked; done without code changes."}), [], None),
         (report(**{**NOOP, "changes": "Added nothing but retries."}), [], "missing-paths"),
         (report(title="## Implementation Complete"), A, "missing-section"),
         (report(title="## Implementation Complete: "), A, "missing-section"),
