@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
-_SHELLS = frozenset({"sh", "bash", "zsh", "fish", "dash", "ksh", "tcsh", "csh", "busybox", "ash"})
+_SHELLS = frozenset(
+    "sh bash rbash zsh fish dash ksh mksh yash tcsh csh busybox ash pwsh nu elvish xonsh".split()
+)
 ALIVE, DEAD, ELSEWHERE = "alive", "dead", "elsewhere"
 
 

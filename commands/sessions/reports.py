@@ -116,10 +116,11 @@ def check_reviewer(text: str) -> Judgement:
     if len(verdict_lines) > 1:
         return Judgement("malformed", "more than one verdict line")
     parts = sections(text)
-    titles = [part.title for part in parts]
-    for title in titles:
-        if titles.count(title) > 1:
-            return Judgement("malformed", f"the section `### {title[:80]}` stands twice")
+    titles: set[str] = set()
+    for part in parts:
+        if part.title in titles:
+            return Judgement("malformed", f"the section `### {part.title[:80]}` stands twice")
+        titles.add(part.title)
     if "Strengths" not in titles:
         return Judgement("missing-strengths", "no section `### Strengths`")
     return _check_issues(_VERDICTS[verdict_lines[0]], text, parts)
@@ -185,9 +186,9 @@ def _read_issues(section: Section, issues: list[Issue]) -> str | None:
 _FILE_LINE = r"(?i)(?:^|[\s(*])Files?\*{0,2}:\*{0,2}\s*(?:`+\s*([^`]+)`|([^\s`]\S*))"
 _NO_FILE = frozenset({"around", "line", "lines", "n/a", "na", "none", "unknown", "various", "-", "?"})
 _BARE_NAME = r"(?:Makefile|Dockerfile|Containerfile|Jenkinsfile|Gemfile|Rakefile|Procfile|Justfile|LICENSE)"
-# A path holds a letter: `10.0.0.1:80` is none.
+# A path holds a letter: `10.0.0.1:80` is none. Each pattern begins only where a word does: a long line costs its length.
 _PATH_AND_LINE = (
-    rf"(?=[^\s:`]*[./])(?=[^\s:`]*[^\W\d_])[^\s:`]+:\d+|`[^`\s:]+:\d+|(?:^|[\s(\[<*\"']){_BARE_NAME}:\d+"
+    rf"(?<![^\s:`])(?=[^\s:`]*[./])(?=[^\s:`]*[^\W\d_])[^\s:`]+:\d+|`[^`\s:]+:\d+|(?:^|[\s(\[<*\"']){_BARE_NAME}:\d+"
 )
 _PATH_WORD = (
     rf"(?:[^\s/]+/)+[^\s/]*|[^\s/()]*[^\s/().]\.[A-Za-z0-9_]{{1,10}}|\.[a-z][a-z0-9_.-]+|{_BARE_NAME}"
@@ -198,7 +199,7 @@ _PLAIN_PATH = (
     r"|(?:^|[\s(\[<*\"'])[\w.-]*\w\.(?:py|js|jsx|ts|tsx|go|rs|c|h|cc|cpp|hpp|java|kt|rb|php|cs|swift|sh|sql|md|json|ya?ml|toml|html|css|vue|svelte)"
     + _ENDS
 )
-_URL = r"(?i)\b[a-z][a-z0-9+.-]*://[^\s)>\]`]+"
+_URL = r"(?i)(?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://[^\s)>\]`]+"
 
 
 def _has_anchor(issue: Issue) -> bool:
@@ -236,7 +237,7 @@ _SAYS_NOOP = (
     r"|\bnothing\b.{0,40}?\b(?:chang\w*|do|needed|required)\b|\balready\s+(?:\w+\s+)?(?:satisf|implement|done|present|in place)"
 )
 # A colon inside `a.py:12`, `10:30`, `std::sort` or a URL stands before no reason.
-_REASON = r"(?:—|(?<!:):(?![\d:]|//))\W*(?:\w|``)"
+_BEFORE_REASON = r"—|(?<!:):(?![\d:]|//)"
 _NAMES_NOOP = r"(?i)\bno[- ]?op\b"
 _BULLET = r"(?:[-*+]|\d{1,3}[.)])\s+"
 _EMPHASIS = r"[*_]{1,3}(?=`)"
@@ -371,6 +372,12 @@ def _unexplained(section: Section) -> str | None:
             deviations[-1] += " " + text
         above = indent if bullet and not below else above
     for deviation in deviations:
-        if not re.match(_NO_DEVIATION, deviation) and not re.search(_REASON, without_code_spans(deviation)):
+        if not re.match(_NO_DEVIATION, deviation) and not _has_reason(without_code_spans(deviation)):
             return f"no reason after `—` or `:` for: {deviation[:80]}"
     return None
+
+
+def _has_reason(text: str) -> bool:
+    """Whether words, or code, stand behind the first `—` or `:` that may stand before a reason."""
+    before = re.search(_BEFORE_REASON, text)
+    return before is not None and re.compile(r"\w|``").search(text, before.end()) is not None

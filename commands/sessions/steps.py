@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 INDEX = ".git/index"
 # Compiled by `re` at their first use: most steps of a session need none of them.
-_METADATA = r"^\s*(?:[-*]\s+)?(agent|tool_uses)\s*:\s*(.*?)\s*$"
+_METADATA = r"^\s*(?:[-*]\s+)?(agent|tool_uses)\s*:(.*)$"
 _CRITICAL = r"^\s*[-*]\s+\[(?:CRITICAL|HIGH)\]"
 
 
@@ -43,7 +43,7 @@ class StepReport:
         for line in raw.decode("utf-8").split("\n"):
             match = re.match(_METADATA, line.rstrip("\r"))
             if match and match[1] not in found:
-                found[match[1]] = match[2]
+                found[match[1]] = match[2].strip()
             self.criticals += re.match(_CRITICAL, line) is not None
         count = found.get("tool_uses", "")
         if not count.isascii() or not count.isdigit() or len(count) > 9:

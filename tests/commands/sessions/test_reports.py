@@ -218,6 +218,17 @@ def test_executor_report(text, delta, reason):
     assert judgement.noop in (True, False)
 
 
+@pytest.mark.parametrize("long", ["a." * 30_000, "a/" * 30_000, "a" * 60_000])
+def test_a_long_line_costs_its_length(long):
+    """What took minutes: each place of the line was looked at as the beginning of a path, up to the end."""
+    assert check_report("reviewer", review("REQUEST_CHANGES", f"- [CRITICAL] {long}\n")).reason == "missing-anchor"
+
+
+def test_many_dashes_and_sections_cost_their_number():
+    assert check_report("executor", report(deviations="- " + "—" * 60_000), A).reason == "unexplained-deviation"
+    assert check_report("reviewer", review(tail="".join(f"### {i}\n" for i in range(30_000)))).valid
+
+
 @given(st.text(alphabet="#`~- \n[]CRITALMNO.:/aVED"), st.sampled_from(["executor", "reviewer"]))
 def test_any_text_gets_a_judgement(text, role):
     judgement = check_report(role, text, ["a"])
