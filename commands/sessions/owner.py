@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 _SHELLS = frozenset(
-    "sh bash rbash zsh fish dash ksh mksh yash tcsh csh busybox ash pwsh nu elvish xonsh".split()
-)
+    {"sh", "bash", "rbash", "zsh", "fish", "dash", "ksh", "mksh", "yash", "tcsh", "csh", "busybox", "ash", "pwsh", "nu", "elvish", "xonsh"}
+)  # fmt: skip
 ALIVE, DEAD, ELSEWHERE = "alive", "dead", "elsewhere"
 
 

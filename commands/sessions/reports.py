@@ -95,8 +95,8 @@ _ISSUE = r"- \[(CRITICAL|MINOR)\] (.*\S.*)$"
 _SEVERITIES = ("CRITICAL", "MINOR")
 # What reviewers write instead of one of the two; elsewhere in a report a label may be a link or a box to tick.
 _OTHER_SEVERITIES = frozenset(
-    "blocker blocking critical error high important info low major medium minor moderate nit severe trivial warning".split()
-)
+    {"blocker", "blocking", "critical", "error", "high", "important", "info", "low", "major", "medium", "minor", "moderate", "nit", "severe", "trivial", "warning"}
+)  # fmt: skip
 
 
 def check_reviewer(text: str) -> Judgement:
@@ -187,9 +187,7 @@ _FILE_LINE = r"(?i)(?:^|[\s(*])Files?\*{0,2}:\*{0,2}\s*(?:`+\s*([^`]+)`|([^\s`]\
 _NO_FILE = frozenset({"around", "line", "lines", "n/a", "na", "none", "unknown", "various", "-", "?"})
 _BARE_NAME = r"(?:Makefile|Dockerfile|Containerfile|Jenkinsfile|Gemfile|Rakefile|Procfile|Justfile|LICENSE)"
 # A path holds a letter: `10.0.0.1:80` is none. Each pattern begins only where a word does: a long line costs its length.
-_PATH_AND_LINE = (
-    rf"(?<![^\s:`])(?=[^\s:`]*[./])(?=[^\s:`]*[^\W\d_])[^\s:`]+:\d+|`[^`\s:]+:\d+|(?:^|[\s(\[<*\"']){_BARE_NAME}:\d+"
-)
+_PATH_AND_LINE = rf"(?<![^\s:`])(?=[^\s:`]*[./])(?=[^\s:`]*[^\W\d_])[^\s:`]+:\d+|`[^`\s:]+:\d+|(?:^|[\s(\[<*\"']){_BARE_NAME}:\d+"
 _PATH_WORD = (
     rf"(?:[^\s/]+/)+[^\s/]*|[^\s/()]*[^\s/().]\.[A-Za-z0-9_]{{1,10}}|\.[a-z][a-z0-9_.-]+|{_BARE_NAME}"
 )

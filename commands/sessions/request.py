@@ -47,7 +47,9 @@ class Request:
         elif args.title:
             raise Usage("--title goes with --plan only")
         if self.mode == "session" and args.description:
-            raise Usage("--description goes with --plan or --review-only: a session that is resumed has its own")
+            raise Usage(
+                "--description goes with --plan or --review-only: a session that is resumed has its own"
+            )
         self.uuid = check_uuid(args.session) if self.mode == "session" else _new_uuid()
         self.resumes = self.mode == "session"
         self.owner = _owner(None if attached else args.owner_pid, attached=attached)

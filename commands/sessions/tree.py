@@ -200,9 +200,7 @@ def hash_work_tree(
 
 def _trusts_modes(git: Git) -> bool:
     """Whether the executable bit on this disk means anything (`core.fileMode`)."""
-    return (
-        git.line(["config", "--type=bool", "--default=true", "core.fileMode"], filters=False) == "true"
-    )
+    return git.line(["config", "--type=bool", "--default=true", "core.fileMode"], filters=False) == "true"
 
 
 def _blob_id(algorithm: str, content: bytes) -> str:

@@ -129,7 +129,9 @@ def test_config_is_read_and_unknown_keys_warn(tmp_path, monkeypatch):
 
 
 def test_a_known_key_in_another_spelling_warns_too(tmp_path, monkeypatch):
-    config = _load(tmp_path, monkeypatch, "Auto_Commit: true\nauto-commit: true\n  auto_commit: true\nNote: x\n")
+    config = _load(
+        tmp_path, monkeypatch, "Auto_Commit: true\nauto-commit: true\n  auto_commit: true\nNote: x\n"
+    )
     assert not config.auto_commit
     assert len(config.warnings) == 3
 

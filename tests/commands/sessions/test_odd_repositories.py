@@ -131,7 +131,9 @@ def test_a_nested_repository_is_committed_by_its_commit_and_the_index_follows(co
         f"cat << 'E'\n{executor_says('f/')}E\n"
     )
     make.chmod(0o755)
-    done = committing("session", "run", *PLAN, "--executor", str(make), "--reviewer", committing.agent("reviewer"))
+    done = committing(
+        "session", "run", *PLAN, "--executor", str(make), "--reviewer", committing.agent("reviewer")
+    )
     assert done.returncode == 0, done.stderr
     assert committing.git("ls-tree", "HEAD", "f").startswith(b"160000 commit ")
     assert not committing.git("status", "--porcelain", "f")

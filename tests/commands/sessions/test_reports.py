@@ -156,7 +156,11 @@ A = ["src/a.py"]
         (report() + "### Files Modified / Created\n- `b.py` — y\n", A, "claim-not-in-delta"),
         (report() + "### Deviations from Plan\n- Used threads\n", A, "unexplained-deviation"),
         (report(deviations="  - Threads — simpler\n  - No cache"), A, "unexplained-deviation"),
-        (report(deviations="Two, both small: see\n  - Threads — simpler\n  - No cache"), A, "unexplained-deviation"),
+        (
+            report(deviations="Two, both small: see\n  - Threads — simpler\n  - No cache"),
+            A,
+            "unexplained-deviation",
+        ),
         (report(deviations="- Threads:\n  - simpler"), A, None),
         (report(deviations="  None"), A, None),
         (report(**{**NOOP, "files": "  - None"}), [], None),
@@ -221,11 +225,16 @@ def test_executor_report(text, delta, reason):
 @pytest.mark.parametrize("long", ["a." * 30_000, "a/" * 30_000, "a" * 60_000])
 def test_a_long_line_costs_its_length(long):
     """What took minutes: each place of the line was looked at as the beginning of a path, up to the end."""
-    assert check_report("reviewer", review("REQUEST_CHANGES", f"- [CRITICAL] {long}\n")).reason == "missing-anchor"
+    assert (
+        check_report("reviewer", review("REQUEST_CHANGES", f"- [CRITICAL] {long}\n")).reason
+        == "missing-anchor"
+    )
 
 
 def test_many_dashes_and_sections_cost_their_number():
-    assert check_report("executor", report(deviations="- " + "—" * 60_000), A).reason == "unexplained-deviation"
+    assert (
+        check_report("executor", report(deviations="- " + "—" * 60_000), A).reason == "unexplained-deviation"
+    )
     assert check_report("reviewer", review(tail="".join(f"### {i}\n" for i in range(30_000)))).valid
 
 

@@ -453,7 +453,9 @@ def test_lines_of_others_in_the_metadata_are_read_over_and_kept(house):
     started = house.ok("session", "start", "--session", UUID)
     house.ok("round", "start", "--owner", started["owner"])
     metadata = house.view(UUID).partition("## Session Metadata")[2]
-    assert metadata.endswith("- delivery_blocked_by: null\n- created_at: 2026-01-01\n- note: base\n- tool: x\n")
+    assert metadata.endswith(
+        "- delivery_blocked_by: null\n- created_at: 2026-01-01\n- note: base\n- tool: x\n"
+    )
     house.ok("session", "end", "--owner", started["owner"])
     house.ok("session", "start", "--session", UUID)
 

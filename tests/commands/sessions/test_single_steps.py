@@ -86,7 +86,9 @@ def test_the_gates_output_may_have_other_line_ends_and_the_summary_tells_its_fin
     house.write("src/a.py", "x = 2\n")
     steps("round", "executed", report=executor_says("src/a.py"))
     steps("round", "reviewed", report=APPROVAL)
-    findings = [json.loads(gate_finding(t, s)["say"])["findings"][0] for t, s in (("Race", "high"), ("Name", "low"))]
+    findings = [
+        json.loads(gate_finding(t, s)["say"])["findings"][0] for t, s in (("Race", "high"), ("Name", "low"))
+    ]
     _, text = adapt(
         json.dumps(
             {"verdict": "needs-attention", "summary": "no", "findings": findings, "next_steps": []}
