@@ -126,6 +126,16 @@ def check_reviewer(text: str) -> Judgement:
     return _check_issues(_VERDICTS[verdict_lines[0]], text, parts)
 
 
+def reviewer_issues(text: str) -> tuple[Issue, ...]:
+    """The findings of a report that was judged valid when it was recorded, whatever the rules say by now."""
+    issues: list[Issue] = []
+    for part in sections(text):
+        if part.title == "Issues":
+            _read_issues(part, issues)
+            break
+    return tuple(issues)
+
+
 def _check_issues(verdict: str, text: str, parts: list[Section]) -> Judgement:
     section = next((part for part in parts if part.title == "Issues"), None)
     labelled = [m for line in (section.plain() if section else ()) if (m := re.match(_LABELLED, line))]

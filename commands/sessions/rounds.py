@@ -8,7 +8,7 @@ import sys
 from commands.sessions.advance import advance
 from commands.sessions.progress import exec_cap, next_action, repair_needed
 from commands.sessions.prompts import executor_prompt, reviewer_prompt
-from commands.sessions.reports import check_executor, check_reviewer
+from commands.sessions.reports import check_executor, check_reviewer, reviewer_issues
 from commands.sessions.view import content_of, foreign_change, session_path, write_view
 from commands.sessions.writer import digest, encode_json, entries_content, tree_struct
 from ledger.errors import Refused
@@ -124,7 +124,7 @@ def findings_text(writer: Writer, state: State) -> str:
     text = (writer.ledger.store.artifact(event) or b"").decode("utf-8")
     if from_gate:
         return text.partition("### Issues\n")[2].partition("\n### Advisory")[0].strip()
-    return "\n".join(line for issue in check_reviewer(text).issues for line in issue.lines)
+    return "\n".join(line for issue in reviewer_issues(text) for line in issue.lines)
 
 
 def executed(writer: Writer, report: bytes) -> Judgement:

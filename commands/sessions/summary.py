@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from commands.git import line_path
-from commands.sessions.reports import check_reviewer
+from commands.sessions.reports import reviewer_issues
 from commands.sessions.view import stream_events
 from ledger.clock import format_us
 from projections.engine import fact_of
@@ -109,7 +109,7 @@ def _findings(facts: list[Fact]) -> list[str]:
             rows += [f"{head}| {level} | {what.replace('|', '/')} |" for level, what in _gate_findings(fact)]
         if fact.type != "round.reviewed":
             continue
-        issues = check_reviewer((fact.content or b"").decode("utf-8")).issues
+        issues = reviewer_issues((fact.content or b"").decode("utf-8"))
         head = f"| {fact.data.round} | {fact.data.verdict} "
         rows += [f"{head}| {issue.severity} | {issue.title.replace('|', '/')} |" for issue in issues] or [
             f"{head}| — | 无 |"
@@ -150,7 +150,7 @@ def _minors(facts: list[Fact]) -> list[str]:
     minors: list[str] = []
     last = {fact.type: fact for fact in facts}
     if (review := last.get("round.reviewed")) is not None:
-        issues = check_reviewer((review.content or b"").decode("utf-8")).issues
+        issues = reviewer_issues((review.content or b"").decode("utf-8"))
         minors += [issue.title for issue in issues if issue.severity == "MINOR"]
     if (gate := last.get("gate.returned")) is not None:
         minors += [what for level, what in _gate_findings(gate) if level == "MINOR"]

@@ -275,9 +275,9 @@ def _tell(fact: Fact, state: State, history: list[str], files: set[str]) -> None
 
 
 def _issue_lines(fact: Fact) -> list[str]:
-    from commands.sessions.reports import check_reviewer
+    from commands.sessions.reports import reviewer_issues
 
-    issues = check_reviewer((fact.content or b"").decode("utf-8")).issues
+    issues = reviewer_issues((fact.content or b"").decode("utf-8"))
     return [
         line for issue in issues for line in issue.lines if not line.lstrip().startswith(("```", "~~~", "#"))
     ]  # a fence or heading in a finding must not swallow the sections after it

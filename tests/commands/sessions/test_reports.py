@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands.sessions.reports import check_report
+from commands.sessions.reports import check_report, reviewer_issues
 
 CASES = [json.loads(line) for line in open("tests/conformance/reports.jsonl", encoding="utf-8")]
 
@@ -114,6 +114,15 @@ def test_reviewer_report(text, reason):
     assert judgement.reason == reason
     assert (judgement.verdict is None) == (reason is not None)
     assert judgement.noop is None
+
+
+def test_the_findings_of_a_recorded_report_stay_though_the_rules_change():
+    text = review("REQUEST_CHANGES", CRITICAL + MINOR, tail="- [HIGH] no rule once\n")
+    assert not check_report("reviewer", text).valid
+    assert [issue.severity for issue in reviewer_issues(text)] == ["CRITICAL", "MINOR"]
+    valid = review("REQUEST_CHANGES", CRITICAL + MINOR)
+    found = [(i.severity, i.title, i.lines) for i in check_report("reviewer", valid).issues]
+    assert [(i.severity, i.title, i.lines) for i in reviewer_issues(valid)] == found
 
 
 def report(
