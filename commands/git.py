@@ -52,6 +52,7 @@ _FIXED_CONFIG = (
     ("diff.external", ""),
     ("log.showSignature", "false"),
     ("commit.gpgSign", "false"),
+    ("i18n.commitEncoding", "UTF-8"),  # what we write, whatever the repository says
     ("submodule.recurse", "false"),
     ("gc.auto", "0"),
     ("maintenance.auto", "false"),

@@ -139,6 +139,12 @@ def test_a_nested_repository_is_committed_by_its_commit_and_the_index_follows(co
     assert not committing.git("status", "--porcelain", "f")
 
 
+def test_a_commit_is_utf_8_whatever_encoding_the_repository_names(committing):
+    committing.git("config", "i18n.commitEncoding", "ISO-8859-1")
+    assert committing.run("--plan", "x", "--title", "Café").returncode == 0
+    assert committing.git("log", "-1", "--format=%s", "--encoding=UTF-8").decode() == "feat: Café\n"
+
+
 def test_a_failing_git_command_is_shown_and_releases_the_lock(house):
     assert house.run(*PLAN, "--stop-after", "exec-round").returncode == 0
     uuid = house.uuid()
