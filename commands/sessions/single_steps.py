@@ -53,6 +53,24 @@ def _capped(writer: Writer, error: Exception) -> None:
         writer.unlock("blocked")
 
 
+def _keep_for_next(writer: Writer) -> None:
+    """Before a step whose writes may be carried over: what is dirty now can be compared with what it leaves.
+
+    Where git cannot keep it, the step's writes clear the stages.
+    """
+    import contextlib
+
+    from commands.git import GitFailed
+    from commands.sessions.progress import next_action
+    from commands.sessions.steps import keep_contents
+    from projections.session_rules import FAST_REPLAY_STEPS
+
+    state = writer.state()
+    if next_action(state).partition(" ")[2] in FAST_REPLAY_STEPS:
+        with contextlib.suppress(GitFailed):
+            keep_contents(writer, writer.known_entries(state))
+
+
 def _round_start(args: Args, context: Context) -> int:
     from commands.sessions.progress import next_action
     from commands.sessions.rounds import start_round, stop_at_exec_cap
@@ -81,6 +99,8 @@ def _round_report(args: Args, context: Context) -> int:
     writer = attach(context, args.owner)
     judge = executed if context.via == "round executed" else reviewed
     judgement = judge(writer, report)
+    if judgement.valid:
+        _keep_for_next(writer)
     role = "executor" if judge is executed else "reviewer"
     import sys
 
@@ -118,6 +138,7 @@ def _gate_record(args: Args, context: Context) -> int:
         if first not in (APPROVED, REQUESTED) or (first == REQUESTED) != ("\n### Issues\n" in text):
             raise Invalid("--report: this is not what `gate adapt` or `gate run` prints")
         record_gate(writer, first.removeprefix("adversarial-gate: "), text)
+    _keep_for_next(writer)
     emit(held(writer, context))
     return 0
 
@@ -145,6 +166,7 @@ def _step(args: Args, context: Context) -> int:
     except Refused as error:
         _capped(writer, error)
         raise
+    _keep_for_next(writer)
     emit(
         {
             **held(writer, context),

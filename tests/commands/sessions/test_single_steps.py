@@ -272,6 +272,19 @@ def test_a_docs_write_of_prose_is_carried_over_by_a_reviewer_alone(house):
     assert steps("session", "deliver")["delivered"]
 
 
+@pytest.mark.parametrize("skipped", [False, True])
+def test_a_comment_in_a_file_that_the_session_changed_is_carried_over_too(house, skipped):
+    house.config(f"skip_quality_polish: {str(skipped).lower()}\n")
+    steps = Steps(house)
+    steps.until("docs project-docs")
+    house.write("src/a.py", "x = 2  # two\n")
+    assert steps("docs", "step", "project-docs", report=CLEAN)["fast_replay"]
+    steps("round", "start")
+    assert steps("round", "reviewed", report=APPROVAL)["completed_stages"] == ["exec", "polish"]
+    house.write("src/a.py", "x = 2  # twice one\n")
+    assert steps("docs", "step", "comments", report=CLEAN)["fast_replay"]
+
+
 def test_a_carried_last_step_of_docs_mints_docs(house):
     steps = Steps(house)
     steps.until("docs comments")
