@@ -230,6 +230,10 @@ def _settle_index(git: Git, state: State, entries: dict[str, str], paths: list[s
             info, _, raw = record.partition(b"\t")
             mode, sha, _stage = info.decode("ascii").split(" ")
             index[raw] = f"{mode} {sha}"
+    # `git add -N` stages no content: left alone, the next commit would delete what this one added.
+    intended = git.run(["diff-files", "-z", "--name-only", "--diff-filter=A", "--ignore-submodules=all"])
+    for raw in intended.split(b"\0"):
+        index.pop(raw, None)
     zero = "0" * len(state.commit)
     lines = []
     for path in paths:

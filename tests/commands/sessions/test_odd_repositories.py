@@ -145,6 +145,17 @@ def test_a_commit_is_utf_8_whatever_encoding_the_repository_names(committing):
     assert committing.git("log", "-1", "--format=%s", "--encoding=UTF-8").decode() == "feat: Café\n"
 
 
+def test_a_file_of_which_only_the_name_was_staged_is_settled_in_the_index(committing):
+    committing.script(
+        executor=[
+            {"write": {"new.py": "y = 1\n"}, "git": ["add", "-N", "new.py"], "say": executor_says("new.py")}
+        ]
+    )
+    assert committing.run(*PLAN).returncode == 0
+    assert committing.git("show", "HEAD:new.py") == b"y = 1\n"
+    assert not committing.git("status", "--porcelain", "new.py")
+
+
 def test_a_failing_git_command_is_shown_and_releases_the_lock(house):
     assert house.run(*PLAN, "--stop-after", "exec-round").returncode == 0
     uuid = house.uuid()
