@@ -265,6 +265,8 @@ def _resume(writer: Writer, request: Request) -> None:
     if state.blocked_by:
         _answer_block(writer, request, state)
         state = writer.state()
+    elif request.answer == "abort":
+        raise Refused(f"session {writer.uuid} is not blocked: there is nothing to abort; left as it is")
     if state.commit and not state.delivered:
         from commands.sessions.delivery import finish_commit
 

@@ -50,6 +50,8 @@ class Request:
             raise Usage(
                 "--description goes with --plan or --review-only: a session that is resumed has its own"
             )
+        if self.answer == "abort" and self.mode != "session":
+            raise Usage("--abort goes with --session: a new session is not blocked")
         self.uuid = check_uuid(args.session) if self.mode == "session" else _new_uuid()
         self.resumes = self.mode == "session"
         self.owner = _owner(None if attached else args.owner_pid, attached=attached)

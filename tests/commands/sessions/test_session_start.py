@@ -41,6 +41,7 @@ def sessions_folder(house):
         (*PLAN, "--runtime", "gpt"),
         (*PLAN, "--owner-pid", "4194999"),
         (*PLAN, "--continue", "--abort"),
+        (*PLAN, "--abort"),
         (*PLAN, "--unknown"),
     ],
     ids=str,
@@ -539,6 +540,15 @@ def test_a_foreign_block_is_asked_about(house):
     foreign(house, FOREIGN.replace("delivery_blocked_by: null", 'delivery_blocked_by: "user-abort"'))
     assert house("session", "start", "--session", UUID).returncode == 4
     assert house.ok("session", "start", "--session", UUID, "--continue")["delivery_blocked_by"] is None
+
+
+def test_abort_never_goes_on(house):
+    started = house.ok("session", "start", *PLAN)
+    house.ok("session", "end", "--owner", started["owner"])
+    done = house.run("--session", started["session"], "--abort")
+    assert (done.returncode, b"not blocked" in done.stderr) == (4, True)
+    assert "round.started" not in house.types()
+    assert not list(sessions_folder(house).glob("*.lock"))
 
 
 def test_our_sections_changed_by_somebody_else_are_refused_theirs_are_kept(house):
