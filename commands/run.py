@@ -9,6 +9,7 @@ from commands.plan import NOW, ROUTES, RUN_DIR, SESSION, SKILLS, resolver_of, st
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from commands.plan_runs.handing_off import Dispatch
     from commands.plan_runs.run_ledger import Run
@@ -39,6 +40,27 @@ def _refusals_are_recorded(step: Callable[[Args, Context], int]) -> Callable[[Ar
             raise
 
     return stale_is_said(wrapped)
+
+
+def _undisturbed(run: Run, step: Callable[[Run], dict[str, Any]]) -> dict[str, Any]:
+    """What `step` gives, with no `run execute` at work in the run meanwhile; `Conflict` where one is."""
+    import fcntl
+    import os
+
+    from commands.plan_runs.run_ledger import read_documents, require_owner
+    from commands.plan_runs.workers import lock_run
+    from ledger.errors import Conflict
+
+    try:
+        lock = lock_run(run.folder.path, fcntl.LOCK_SH)
+    except Conflict:
+        # Who does not hold the run is told that first, and it is recorded.
+        require_owner(run, run.look(), read_documents(run.folder), prepared=False)
+        raise
+    try:
+        return step(run)
+    finally:
+        os.close(lock)
 
 
 def _skills(args: Args) -> SkillFolder:
@@ -91,7 +113,7 @@ def next_item(args: Args, context: Context) -> int:
 
     dispatch = _dispatch(args, context)
     dispatch.run.require_current()
-    emit(next_step(dispatch))
+    emit(_undisturbed(dispatch.run, lambda _run: next_step(dispatch)))
     return 0
 
 
@@ -117,7 +139,7 @@ def pause(args: Args, context: Context) -> int:
 
     if not args.reason.strip():
         raise Usage("--reason must say why")
-    emit(stop(_run(args, context), args.reason.strip()))
+    emit(_undisturbed(_run(args, context), lambda run: stop(run, args.reason.strip())))
     return 0
 
 
@@ -125,7 +147,7 @@ def report(args: Args, context: Context) -> int:
     """`run report`: writes REPORT.md when every item has a valid result."""
     from commands.plan_runs.closing import report as write
 
-    emit(write(_run(args, context), _skills(args)))
+    emit(_undisturbed(_run(args, context), lambda run: write(run, _skills(args))))
     return 0
 
 
@@ -133,23 +155,24 @@ def deliver(args: Args, context: Context) -> int:
     """`run deliver`: copies the ready drafts to final_drafts/."""
     from commands.plan_runs.closing import deliver as copy
 
-    emit(copy(_run(args, context)))
+    emit(_undisturbed(_run(args, context), copy))
     return 0
 
 
 def finalize(args: Args, context: Context) -> int:
-    """`run finalize`: ends the run when everything holds; another owner is one of the conditions, so exit 4."""
+    """`run finalize`: ends the run when everything holds; another owner, or a worker, is one of the conditions, so exit 4."""
     from commands.plan_runs.closing import finalize as end
     from commands.plan_runs.run_ledger import HeldByAnotherError
+    from ledger.errors import Conflict, Refused
 
     run = _run(args, context)
     try:
-        emit(end(run))
-    except HeldByAnotherError as error:
-        from commands.plan_runs.claiming import refuse_marker
-        from ledger.errors import Refused
+        emit(_undisturbed(run, end))
+    except Conflict as error:
+        if isinstance(error, HeldByAnotherError):
+            from commands.plan_runs.claiming import refuse_marker
 
-        refuse_marker(run, error)
+            refuse_marker(run, error)
         raise Refused(str(error)) from None
     return 0
 

@@ -12,8 +12,8 @@ from commands.context import dumps
 from commands.plan_runs.handing_off import Dispatch, Step, accept_open, hand_off_next
 from commands.plan_runs.recording import defer_unapproved
 from commands.plan_runs.run_ledger import read_documents
-from commands.plan_runs.workers import InterruptedRunError, Interruption, own_folder, work
-from ledger.errors import Conflict, MissingExecutor, Usage
+from commands.plan_runs.workers import InterruptedRunError, Interruption, lock_run, own_folder, work
+from ledger.errors import MissingExecutor, Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,17 +47,13 @@ def command_words(command: str) -> list[str]:
 def execute(dispatch: Dispatch, command: str) -> dict[str, Any]:
     """Runs what is left of the run; the document that `run execute` prints.
 
-    Raises `Conflict` while another `run execute` is at work here, `MissingExecutor` when CMD cannot be run,
+    Raises `Conflict` while another `run execute`, or a step between workers, is at work here, `MissingExecutor` when CMD cannot be run,
     `InterruptedRunError` after a signal: the hand-off is recorded as interrupted, the rest is untouched.
     """
     run = dispatch.run
     words = command_words(command)
-    alone = os.open(run.folder.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    alone = lock_run(run.folder.path, fcntl.LOCK_EX)
     try:
-        try:
-            fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Conflict(f"{run.folder.path}: another `run execute` is at work here; wait for it") from None
         with Interruption() as stop:
             done = _execute_all(dispatch, words, stop)
     finally:

@@ -20,6 +20,7 @@ from commands.plan_runs.rooted import make_folder
 from commands.plan_runs.routes import SubRouterError
 from commands.plan_runs.run_folder import StalePlanError
 from commands.plan_runs.run_ledger import Documents, Run, read_documents, refuse_credentials, require_owner
+from commands.plan_runs.workers import refuse_at_work
 from ledger.errors import Refused
 
 TYPE_CHECKING = False
@@ -128,6 +129,7 @@ def accept_open(run: Run, *, missing_is: str) -> Step:
 
     `missing_is` says what a hand-off without a canonical result is: `waiting` (nothing is recorded), `error` (a
     canonical error result that names the rule) or `interrupted` (recorded, to be handed off again).
+    `Conflict` where one would be waited for while a worker is still at work on it.
     """
     step = Step()
     shared: Shared | None = None
@@ -138,6 +140,8 @@ def accept_open(run: Run, *, missing_is: str) -> Step:
         state, claim = settled(run, world, documents)
         if state.open is None:
             return []
+        if missing_is == "waiting":
+            refuse_at_work(f"{run.folder.path}/{state.open.key}")
         item = state.items[state.open.index - 1]
         step.item, step.key, step.skill, step.index = item, item.key, state.open.skill, item.index
         stream = run.stream(world.reader)

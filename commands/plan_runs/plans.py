@@ -112,9 +112,11 @@ def validate_plan_assignments(
                 f"{where}: course_id, assignment_id {_pair(identity)} are not in the snapshot"
             )
         _check_skill(item, assignment, where, resolve)
-    for identity in snapshot:
+    for place, identity in enumerate(snapshot, 1):
         if identity not in seen:
-            raise StalePlanError(f"snapshot: course_id, assignment_id {_pair(identity)} are not in the plan")
+            raise StalePlanError(
+                f"snapshot item {place}: course_id, assignment_id {_pair(identity)} are not in the plan"
+            )
     return plan, assignments
 
 
@@ -129,7 +131,10 @@ def _snapshot_by_identity(assignments: Any, run_dir: str | None) -> dict[tuple[s
             raise StalePlanError(f"{where}: is {_kind(assignment)}, not an object")
         identity = _identity(assignment, where)
         if identity in found:
-            raise StalePlanError(f"{where}: course_id, assignment_id {_pair(identity)} stand there twice")
+            first = list(found).index(identity) + 1
+            raise StalePlanError(
+                f"{where}: course_id, assignment_id {_pair(identity)} stand at item {first} too"
+            )
         try:
             key = result_key(*identity)
         except Invalid as error:

@@ -65,6 +65,39 @@ class Interruption:
             raise InterruptedRunError(self.number)
 
 
+def lock_run(run_dir: str, how: int) -> int:
+    """The run's folder, open and locked: `LOCK_EX` while workers are driven, `LOCK_SH` for a step between them.
+
+    Raises `Conflict` at once where the other kind holds it: a step between two looks at a result would record one
+    that its worker still writes.
+    """
+    lock = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, how | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        other = "another step of this run" if how == fcntl.LOCK_EX else "`run execute`"
+        raise Conflict(f"{run_dir}: {other} is at work here; wait for it or end it") from None
+    return lock
+
+
+def refuse_at_work(work_dir: str) -> None:
+    """Raise `Conflict` while a worker holds its folder, also one that outlived its driver."""
+    try:
+        lock = os.open(work_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return  # no folder, no worker in it; what stands in its place is told by the step itself
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        raise Conflict(
+            f"{work_dir}: the worker of an earlier `run execute` is still at work; run `gatebook run execute` again, "
+            "which takes its result or ends it"
+        ) from None
+    finally:
+        os.close(lock)
+
+
 def own_folder(work_dir: str, stop: Interruption) -> int:
     """The open, locked work directory; a worker that still holds it is waited for, then ended.
 

@@ -485,6 +485,43 @@ def test_two_executions_at_once_one_runs_the_other_is_told(house):
     assert house.ran() == 1
 
 
+BESIDE = [("next",), ("pause", "--reason", "out of quota"), ("report",), ("deliver",)]
+
+
+def test_no_step_is_made_beside_a_worker_at_work(house):
+    """A step that recorded what a worker still writes would leave a result that is another one than recorded."""
+    house.ready("1,2")
+    process = house.start(
+        "run", "execute", "--run-dir", house.run, "--handoff", house.script(SLOW.format(sleep=2))
+    )
+    wait_for(house.result(1).parent / "started")
+    for words in BESIDE:
+        assert "`run execute` is at work here" in house.refused(5, "run", *words)
+    assert "`run execute` is at work here" in house.refused(4, "run", "finalize")
+    house.be("s2")
+    assert "session s1 holds the run" in house.refused(5, "run", "next")
+    house.be("s1")
+    assert process.wait(20) == 0
+    process.communicate()
+    assert house.ran() == 2
+    house.ok("run", "finalize")
+
+
+def test_no_step_is_made_beside_a_worker_that_outlived_its_driver(house):
+    house.ready("1")
+    command = house.script(SLOW.format(sleep=2))
+    process = house.start("run", "execute", "--run-dir", house.run, "--handoff", command)
+    wait_for(house.result(1).parent / "started")
+    process.kill()
+    process.wait()
+    for words in BESIDE:
+        assert "still at work" in house.refused(5, "run", *words)
+    assert "still at work" in house.refused(4, "run", "finalize")
+    assert [line["status"] for line in house.ok("run", "execute", "--handoff", command)["executed"]] == [
+        "draft_ready"
+    ]
+
+
 def test_a_worker_of_a_recovered_claim_is_fenced_out(house):
     from datetime import timedelta
 
