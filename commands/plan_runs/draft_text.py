@@ -60,9 +60,11 @@ def _archive_lines(name: str, extension: str, raw: bytes) -> list[str] | None:
             parts = set(archive.namelist())
             if "word/document.xml" in parts:
                 styles = _part(archive, "word/styles.xml") if "word/styles.xml" in parts else b""
-                return _docx_lines(name, _part(archive, "word/document.xml"), styles)
+                beside = [_part(archive, part) for part in sorted(parts) if _is_beside_docx_body(part)]
+                return _docx_lines(name, _part(archive, "word/document.xml"), styles, beside)
             if extension == "odt" or (extension != "docx" and _is_odt(archive, parts)):
-                return _odt_lines(name, _part(archive, "content.xml"))
+                styles = _part(archive, "styles.xml") if "styles.xml" in parts else b""
+                return _odt_lines(name, _part(archive, "content.xml"), styles)
     except (
         zipfile.BadZipFile,
         KeyError,
@@ -77,6 +79,13 @@ def _archive_lines(name: str, extension: str, raw: bytes) -> list[str] | None:
     if extension == "docx":
         raise Invalid(f"{name}: cannot be read: it holds no word/document.xml")
     return None
+
+
+def _is_beside_docx_body(part: str) -> bool:
+    """Whether a part holds text that is no answer by itself and may still hold a placeholder: running heads, notes, comments."""
+    return part.endswith(".xml") and part.startswith(
+        ("word/header", "word/footer", "word/footnotes", "word/endnotes", "word/comments")
+    )
 
 
 def _is_odt(archive: Any, parts: set[str]) -> bool:
@@ -159,11 +168,14 @@ class _DocxBody(_Xml):
         self.lines: list[str] = []
         self.words: list[str] = []
         self.is_heading = False
+        self.around: list[tuple[list[str], bool]] = []
+        """The paragraphs around this one, for a text box stands inside the paragraph that it is anchored in."""
         self.in_header_row = False
         self.in_text = False
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "w:p":
+            self.around.append((self.words, self.is_heading))
             self.words, self.is_heading = [], self.in_header_row
         elif tag == "w:tr":
             self.in_header_row = False
@@ -186,26 +198,36 @@ class _DocxBody(_Xml):
         if tag in ("w:t", "m:t"):
             self.in_text = False
         elif tag == "w:p":
-            self.lines.append(_line("".join(self.words), self.is_heading))
-            self.words = []
+            self.lines.append(_line("".join(self.words), is_heading=self.is_heading))
+            self.words, self.is_heading = self.around.pop()
 
     def text(self, data: str) -> None:
         if self.in_text:
             self.words.append(data)
 
 
-def _line(text: str, is_heading: bool) -> str:
+def _line(text: str, *, is_heading: bool) -> str:
     text = " ".join(text.split())
     return f"# {text}" if is_heading and text else text
 
 
-def _docx_lines(name: str, body: bytes, styles: bytes) -> list[str]:
+def _docx_lines(name: str, body: bytes, styles: bytes, beside: list[bytes]) -> list[str]:
     known = _DocxStyles(name)
     if styles:
         known.walk(styles)
     document = _DocxBody(name, known.headings)
     document.walk(body)
-    return document.lines
+    lines = document.lines
+    for part in beside:
+        other = _DocxBody(name, known.headings)
+        other.walk(part)
+        lines += _as_headings(other.lines)
+    return lines
+
+
+def _as_headings(lines: list[str]) -> list[str]:
+    """The lines of running heads and the like: looked through for placeholders, never the answer."""
+    return ["", *(line if line.startswith("# ") else _line(line, is_heading=True) for line in lines)]
 
 
 class _OdtBody(_Xml):
@@ -216,9 +238,15 @@ class _OdtBody(_Xml):
         self.depth = 0
         self.is_heading = False
         self.header_rows = 0
+        self.deleted = 0
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        if tag in ("text:p", "text:h"):
+        if tag == "text:deletion":
+            self.deleted += 1
+        elif self.deleted:
+            return
+        elif tag in ("text:p", "text:h"):
+            self.words.append(" ")  # a note's paragraph stands inside the one that it belongs to
             if self.depth == 0:
                 style = attributes.get("text:style-name", "")
                 self.words = []
@@ -232,10 +260,15 @@ class _OdtBody(_Xml):
             self.words.append("[picture]")
 
     def end(self, tag: str) -> None:
-        if tag in ("text:p", "text:h"):
+        if tag == "text:deletion":
+            self.deleted -= 1
+        elif self.deleted:
+            return
+        elif tag in ("text:p", "text:h"):
+            self.words.append(" ")
             self.depth -= 1
             if self.depth == 0:
-                self.lines.append(_line("".join(self.words), self.is_heading))
+                self.lines.append(_line("".join(self.words), is_heading=self.is_heading))
         elif tag == "table:table-header-rows":
             self.header_rows -= 1
 
@@ -244,10 +277,14 @@ class _OdtBody(_Xml):
             self.words.append(data)
 
 
-def _odt_lines(name: str, content: bytes) -> list[str]:
+def _odt_lines(name: str, content: bytes, styles: bytes) -> list[str]:
     document = _OdtBody(name)
     document.walk(content)
-    return document.lines
+    if not styles:
+        return document.lines
+    running = _OdtBody(name)  # the page styles hold the running heads
+    running.walk(styles)
+    return [*document.lines, *_as_headings(running.lines)]
 
 
 def _pdf_lines(name: str, raw: bytes) -> list[str]:

@@ -9,8 +9,9 @@ _INSERT = re.compile(r"\[\s*insert\b", re.IGNORECASE)
 _INSERT_LINES = 4  # over which a wrapped paragraph may break one
 _MARKER_WORD = re.compile(r"(?<![A-Za-z0-9])(?:TODO|TBD|FIXME)(?![A-Za-z0-9])")
 # An enumerator is a number, a letter or a small Roman number: `No.` is an answer.
-_EMPTY_ITEM = re.compile(r"(?:[-*+•]|\(?(?:[0-9]{1,3}|[A-Za-z]|[ivx]{2,4}|[IVX]{2,4})[.)])\s*(?:\[[ xX]?\])?")
-_RULE_OR_FRAME = re.compile(r"[-=_*+~|:\s─-╿]+")
+_EMPTY_ITEM = re.compile(r"(?:[-*+•◦▪‣·●○–—]|\(?(?:[0-9]{1,3}|[A-Za-z]|[ivx]{2,4}|[IVX]{2,4})[.)])\s*(?:\[[ xX]?\])?")
+_RULE_OR_FRAME = re.compile(r"[-=_*+~|:>\s─-╿]+")
+_WIDTHLESS = dict.fromkeys((0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF))
 _TABLE_RULE = re.compile(r"\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?")
 _SETEXT = re.compile(r"(?:=+|-+)")
 _NO_SETEXT = re.compile(r"(?:[-*+•>]|\d{1,3}[.)])\s")  # under an item or a quotation, `---` is a rule
@@ -64,7 +65,8 @@ def _without_comments(text: str) -> str:
 
 def is_hollow(lines: list[str]) -> bool:
     """Whether nothing is left once blank lines, headings, empty list items, rules and table frames are taken away."""
-    kept = [line.strip() for line in _without_comments("\n".join(lines)).splitlines()]
+    text = _without_comments("\n".join(lines)).translate(_WIDTHLESS)
+    kept = [line.strip() for line in text.splitlines()]
     for place, line in enumerate(kept):
         # The very next line: behind an empty one, `---` is a rule and no heading's underline.
         following = kept[place + 1] if place + 1 < len(kept) else ""

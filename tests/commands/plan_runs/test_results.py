@@ -84,7 +84,7 @@ def test_a_long_hostile_draft_is_judged_in_one_pass(work):
 
 @pytest.mark.parametrize(
     "text",
-    [" \n\t\n", "# One\n\n## Two\n", "One\n===\n\nTwo\n---\n", "- \n* \n1. \n- [ ]\n", "| A | B |\n|---|---|\n|   |   |\n", "+--+--+\n|  |  |\n+--+--+\n", "# H\n\n- \n\n---\n", "<!-- words -->\n# H\n", "\ufeff\n"],
+    [" \n\t\n", "# One\n\n## Two\n", "One\n===\n\nTwo\n---\n", "- \n* \n1. \n- [ ]\n", "| A | B |\n|---|---|\n|   |   |\n", "+--+--+\n|  |  |\n+--+--+\n", "# H\n\n- \n\n---\n", "<!-- words -->\n# H\n", "\ufeff\n", "# H\n\u200b\n", "> \n>\n", "# H\n◦\n▪\n–\n"],
 )  # fmt: skip
 def test_a_frame_without_words_is_never_ready(work, text):
     (work / "draft.md").write_text(text)
@@ -151,12 +151,18 @@ def archive(**parts):
     return held.getvalue()
 
 
-def docx(body, styles=""):
+def docx(body, styles="", **beside):
     space = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
     return archive(
         word__document_xml=f"<w:document {space}><w:body>{body}</w:body></w:document>",
         word__styles_xml=f"<w:styles {space}>{styles}</w:styles>",
+        **{f"word__{part}_xml": f"<w:x {space}>{text}</w:x>" for part, text in beside.items()},
     )
+
+
+def anchored(before, box, after):
+    runs = [f"<w:r><w:t>{text}</w:t></w:r>" for text in (before, after)]
+    return f"<w:p>{runs[0]}<w:r><w:txbxContent>{box}</w:txbxContent></w:r>{runs[1]}</w:p>"
 
 
 def paragraph(text, style=""):
@@ -164,10 +170,11 @@ def paragraph(text, style=""):
     return f"<w:p>{mark}<w:r><w:t>{text}</w:t></w:r></w:p>"
 
 
-def odt(body):
+def odt(body, running=""):
     return archive(
         mimetype="application/vnd.oasis.opendocument.text",
         content_xml=f'<c xmlns:text="t" xmlns:table="x">{body}</c>',
+        styles_xml=f'<s xmlns:text="t">{running}</s>',
     )
 
 
@@ -205,10 +212,20 @@ HEADING_STYLE = '<w:style w:styleId="berschrift1"><w:name w:val="heading 1"/></w
         ("d.docx", b"not a zip", "draft_unreadable"),
         ("d.docx", archive(other="x"), "draft_unreadable"),
         ("d.docx", docx("<w:p>"), "draft_unreadable"),
+        ("d.docx", docx(paragraph("My answer."), header1=paragraph("[Insert Name]")), "placeholder"),
+        ("d.docx", docx(paragraph("My answer."), footnotes=paragraph("TODO")), "placeholder"),
+        ("d.docx", docx(paragraph("My answer."), footer1=paragraph("Page 1")), None),
+        ("d.docx", docx(paragraph(""), header1=paragraph("Jo Doe")), "draft_hollow"),
+        ("d.docx", docx(anchored("[todo] my answer ", paragraph("in a box"), "tail")), "placeholder"),
+        ("d.docx", docx(anchored("My answer.", "<w:p/>", "")), None),
         ("hidden.bin", docx(paragraph("TODO")), "placeholder"),
         ("d.odt", odt("<text:p>An answer.</text:p>"), None),
         ("d.odt", odt("<text:h>Only</text:h><text:p/>"), "draft_hollow"),
         ("d.odt", odt("<text:p>[todo]</text:p>"), "placeholder"),
+        ("d.odt", odt("<text:p>x<text:note><text:p>TODO</text:p></text:note></text:p>"), "placeholder"),
+        ("d.odt", odt("<text:p>An answer.</text:p>", "<text:p>[Insert Name]</text:p>"), "placeholder"),
+        ("d.odt", odt("<text:p/>", "<text:p>Jo Doe</text:p>"), "draft_hollow"),
+        ("d.odt", odt("<text:deletion><text:p>TODO</text:p></text:deletion><text:p>Done.</text:p>"), None),
         ("d.odt", archive(content_xml='<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'), "draft_unreadable"),
         ("d.pdf", pdf("An answer in words."), None),
         ("d.pdf", pdf("TODO"), "placeholder"),
