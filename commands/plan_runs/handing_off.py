@@ -287,7 +287,9 @@ def _handed_off(
     make_folder(run.folder.path, item.key)
     slot = ""
     kind = kind_of(run.folder.path, f"{item.key}/{RESULT}")
-    if kind == "file":
+    # What an interrupted attempt left would hide a second one that writes the same bytes; a paused item's deferral stays.
+    is_left_over = item.key in state.attempts and item.key not in state.results
+    if kind == "file" and not is_left_over:
         slot = file_digest(run.folder.path, f"{item.key}/{RESULT}")
     elif kind:
         set_aside(run.folder.path, item.key)

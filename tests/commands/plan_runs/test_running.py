@@ -390,6 +390,23 @@ def test_a_signal_interrupts_the_hand_off_and_the_same_command_goes_on(house, nu
     ]
 
 
+def test_an_interrupted_attempts_leavings_do_not_hide_the_next_attempts_same_result(house):
+    text = """#!/bin/sh
+echo '{"status":"draft_ready","draft_path":"draft.md"}' > result.json
+echo 'Answer: 42.' > draft.md
+test -e ../again || { touch ../again started; sleep 60; }
+echo PASS > verification.log
+"""
+    house.ready("1")
+    process = house.start("run", "execute", "--run-dir", house.run, "--handoff", house.script(text))
+    wait_for(house.result(1).parent / "started")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    done = house.ok("run", "execute", "--handoff", house.script(text))
+    assert [line["status"] for line in done["executed"]] == ["draft_ready"]
+    assert (house.result(1).parent / "result-history" / "rejected-1.json").exists()
+
+
 def test_killed_with_its_worker_alive_the_same_command_takes_the_workers_result(house):
     house.ready("1,2")
     command = house.script(SLOW.format(sleep=1))
