@@ -188,7 +188,8 @@ def recover(args: Args, context: Context) -> int:
     for fault in faults:
         import sys
 
-        sys.stderr.write(f"gatebook: {fault['reason']}; the marker is kept for inspection\n")
+        told = fault["reason"].removesuffix("; the marker is kept for inspection")
+        sys.stderr.write(f"gatebook: {told}; the marker is kept for inspection\n")
     return 4 if faults else 0
 
 

@@ -83,6 +83,7 @@ def validate_result(
     if not isinstance(result, dict):
         raise ResultRuleError("object", "result.json is not an object")
     item = item or {}
+    work_dir = os.path.abspath(work_dir)  # `./runs/…` and a `/` at its end are the same folder
     _check_identity(result, item)
     status = result.get("status")
     if status not in STATUSES:

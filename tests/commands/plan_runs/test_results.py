@@ -110,6 +110,12 @@ def test_a_draft_may_lie_deeper_and_be_named_from_the_root(work):
     validate_result({**DRAFT, "draft_path": str(work / "out" / "d.md")}, str(work), item=ITEM)
 
 
+def test_a_work_directory_may_be_spelled_from_here(work, monkeypatch):
+    monkeypatch.chdir(work.parent.parent)
+    for spelled in (f"./{work.parent.name}/{KEY}", f"{work.parent.name}/{KEY}/", work):
+        validate_result(DRAFT, spelled, item=ITEM)
+
+
 def test_a_draft_may_be_named_through_a_link_above_the_run_and_never_through_one_that_leaves_it(
     work, tmp_path
 ):
