@@ -115,7 +115,11 @@ def _check_notes(result: dict[str, Any], item: dict[str, Any]) -> None:
     from commands.plan_runs.placeholders import find_placeholder
 
     notes = result.get("notes")
-    if not isinstance(notes, str) or notes.strip().strip(".").lower() in _VAGUE:
+    if (
+        not isinstance(notes, str)
+        or notes.strip().strip(".").lower() in _VAGUE
+        or not any(letter.isalnum() for letter in notes)
+    ):
         raise ResultRuleError(
             "notes", f"status {result['status']} needs concrete notes, it has {shown(notes)}"
         )
@@ -143,7 +147,14 @@ def names_action_and_target(notes: str, item: dict[str, Any]) -> bool:
         if item.get(field)
     ]
     names_action = any(action in notes for action in known_actions())
-    return names_action and (not targets or any(target in notes for target in targets))
+    return names_action and (not targets or any(_names(notes, target) for target in targets))
+
+
+def _names(notes: str, target: str) -> bool:
+    """Whether `target` stands in the notes, and not as a part of a longer number."""
+    import re
+
+    return re.search(rf"(?<![0-9])(?:{re.escape(target)})(?![0-9])", notes) is not None
 
 
 def _check_draft(result: dict[str, Any], work_dir: str, item: dict[str, Any]) -> Evidence:

@@ -373,6 +373,16 @@ def test_a_submitted_quiz_has_its_numbers(work, change, broken):
         ({"status": "skipped"}, "notes"),
         ({"status": "skipped", "notes": "  "}, "notes"),
         ({"status": "error", "notes": "N/A"}, "notes"),
+        ({"status": "skipped", "notes": "---"}, "notes"),
+        ({"status": "error", "notes": "\u200b"}, "notes"),
+        (
+            {
+                "status": "skipped",
+                "notes": "Needs assignment.submit_text on 20.",
+                "reason_code": "authorization_required",
+            },
+            "authorization_required",
+        ),
         ({"status": "error", "notes": "The skill crashed.", "draft_path": "draft.md"}, "error_claims_draft"),
         ({"status": "error", "notes": "The skill crashed.", "draft_path": None}, None),
         ({"status": "graded", "notes": "x"}, "status"),
