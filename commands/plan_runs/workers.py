@@ -74,7 +74,9 @@ def lock_run(run_dir: str, how: int) -> int:
     lock = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, how | fcntl.LOCK_NB)
-    except OSError:
+    except OSError as error:
+        if how == fcntl.LOCK_SH and not isinstance(error, BlockingIOError):
+            return lock  # a file system without locks, where no `run execute` can be at work either
         os.close(lock)
         other = "another step of this run" if how == fcntl.LOCK_EX else "`run execute`"
         raise Conflict(f"{run_dir}: {other} is at work here; wait for it or end it") from None
@@ -89,11 +91,13 @@ def refuse_at_work(work_dir: str) -> None:
         return  # no folder, no worker in it; what stands in its place is told by the step itself
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         raise Conflict(
             f"{work_dir}: the worker of an earlier `run execute` is still at work; run `gatebook run execute` again, "
             "which takes its result or ends it"
         ) from None
+    except OSError:
+        return
     finally:
         os.close(lock)
 
