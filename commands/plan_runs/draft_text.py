@@ -158,7 +158,8 @@ class _DocxStyles(_Xml):
 
 
 def _is_heading_name(name: str) -> bool:
-    return name.lower().startswith(("heading", "title", "subtitle"))
+    """Whether a style is a heading's, a title's, or that of their copies in a table of contents."""
+    return name.lower().startswith(("heading", "title", "subtitle", "toc"))
 
 
 class _DocxBody(_Xml):
@@ -230,6 +231,9 @@ def _as_headings(lines: list[str]) -> list[str]:
     return ["", *(line if line.startswith("# ") else _line(line, is_heading=True) for line in lines)]
 
 
+_ODT_HEADINGS = frozenset(("table:table-header-rows", "text:table-of-content"))
+
+
 class _OdtBody(_Xml):
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -237,7 +241,7 @@ class _OdtBody(_Xml):
         self.words: list[str] = []
         self.depth = 0
         self.is_heading = False
-        self.header_rows = 0
+        self.header_rows = 0  # open elements whose paragraphs are headings: header rows, tables of contents
         self.deleted = 0
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
@@ -252,7 +256,7 @@ class _OdtBody(_Xml):
                 self.words = []
                 self.is_heading = tag == "text:h" or self.header_rows > 0 or _is_heading_name(style)
             self.depth += 1
-        elif tag == "table:table-header-rows":
+        elif tag in _ODT_HEADINGS:
             self.header_rows += 1
         elif tag in ("text:s", "text:tab", "text:line-break"):
             self.words.append(" ")
@@ -269,7 +273,7 @@ class _OdtBody(_Xml):
             self.depth -= 1
             if self.depth == 0:
                 self.lines.append(_line("".join(self.words), is_heading=self.is_heading))
-        elif tag == "table:table-header-rows":
+        elif tag in _ODT_HEADINGS:
             self.header_rows -= 1
 
     def text(self, data: str) -> None:
