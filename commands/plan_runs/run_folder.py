@@ -61,10 +61,10 @@ def parse_now(text: str | None) -> int:
 def local_day(now: int, *, spelled: str | None = None) -> str:
     """The local date of `now`, as a folder's name.
 
-    A time spelled with an offset says its own zone; `Z` says that the local offset is unknown (RFC 9557,
-    section 2), so there, and for the clock, the machine's zone counts.
+    A time spelled with an offset says its own zone; `Z` and `-00:00` say that the local offset is unknown
+    (RFC 9557, section 2), so there, and for the clock, the machine's zone counts.
     """
-    if spelled is not None and not spelled.rstrip().upper().endswith("Z"):
+    if spelled is not None and not spelled.rstrip().upper().endswith(("Z", "-00:00", "-0000")):
         return spelled[:10] if spelled[4:5] == "-" else f"{spelled[:4]}-{spelled[4:6]}-{spelled[6:8]}"
     import time
 

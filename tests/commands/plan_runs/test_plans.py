@@ -254,6 +254,7 @@ def test_today_is_the_date_in_the_zone_that_now_is_written_in():
         local_day(parse_now("2026-11-30T20:00:00-07:00"), spelled="2026-11-30T20:00:00-07:00") == "2026-11-30"
     )
     here = datetime.fromisoformat("2026-11-30T20:00:00+00:00").astimezone().date().isoformat()
-    assert local_day(parse_now("2026-11-30T20:00:00Z"), spelled="2026-11-30T20:00:00Z") == here
+    for spelled in ("2026-11-30T20:00:00Z", "2026-11-30T20:00:00-00:00"):
+        assert local_day(parse_now(spelled), spelled=spelled) == here
     with pytest.raises(Invalid):
         parse_now("2026-11-30T20:00:00")
