@@ -242,7 +242,7 @@ def _deferred(state: State, fact: Fact) -> None:
     state.results[data.key] = Result(
         fact.seq,
         fact.clock,
-        "skipped",
+        data.status or "skipped",
         data.result,
         data.entry,
         data.entry_before,
@@ -496,10 +496,12 @@ def _admit_deferred(state: State, fact: Fact, law: Law) -> None:
     _ready(state, fact, law, data.nonce)
     item = _item(state, fact, law)
     if data.reason == INTERRUPTED:
-        if state.open is None or state.open.key != data.key or data.result or data.entry:
+        if state.open is None or state.open.key != data.key or data.result or data.entry or data.status:
             law.refuse(fact, "only the open hand-off can be interrupted")
         return
     digest_text(data.result, fact)
+    if data.status and not (data.kept and data.status in STATUSES):
+        law.refuse(fact, "unknown status")
     if data.entry or not data.kept:
         digest_text(data.entry, fact)
     if data.key in state.results:

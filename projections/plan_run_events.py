@@ -125,7 +125,10 @@ class HandedOff(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 
 
 class Deferred(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An item was not run, or its hand-off was interrupted (then `result` and `entry` are empty). Digests are BLAKE3."""
+    """An item was not run, or its hand-off was interrupted (then `result` and `entry` are empty). Digests are BLAKE3.
+
+    `kept`: a valid result of before stands for the item, and `status` is what it says.
+    """
 
     index: int
     key: str
@@ -135,6 +138,7 @@ class Deferred(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     entry: str = ""
     entry_before: str = ""
     kept: bool = False
+    status: str = ""
 
 
 class Archived(Struct, frozen=True, forbid_unknown_fields=True):

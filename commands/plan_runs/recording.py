@@ -256,7 +256,8 @@ def deferred(
     from projections.plan_run_events import Deferred
 
     after, before = ("", "") if kept else shared.put(item.key, found.value)
-    data = Deferred(item.index, item.key, claim.nonce, reason, found.digest, after, before, kept)
+    status = found.value["status"] if kept else ""
+    data = Deferred(item.index, item.key, claim.nonce, reason, found.digest, after, before, kept, status)
     return Proposal(stream, "item.deferred", data, content=found.raw, causation=claim.seq)
 
 

@@ -369,6 +369,8 @@ MISSING_SKILL = {"status": "error", "rule": "skill_missing"}
         (prepared, "item.deferred", deferral(2, e.PAUSED), "reason"),
         (prepared, "item.deferred", deferral(1, "bored"), "reason"),
         (prepared, "item.deferred", deferral(1, e.PAUSED, kept=True), "reason"),
+        (prepared, "item.deferred", deferral(2, e.NOT_APPROVED, status="draft_ready"), "unknown status"),
+        (prepared, "item.deferred", deferral(2, e.NOT_APPROVED, kept=True, status="graded"), "unknown status"),
         (handing, "item.deferred", deferral(3, e.SKILL_MISSING), "open"),
         (handing, "result.recorded", recorded(1, "graded"), "status"),
         (prepared, "result.recorded", recorded(2), "not approved"),

@@ -119,6 +119,20 @@ def test_a_crash_between_the_last_event_and_the_markers_removal_is_completed(hou
     assert house.ok("run", "claim")["outcome"] == "created"
 
 
+def test_a_draft_that_a_deferred_item_keeps_is_a_draft_everywhere(house):
+    """Report, delivery, counts and state say the same of a valid result of before."""
+    house.put(2, {"status": "draft_ready", "draft_path": "draft.md"})
+    (house.result(2).parent / "draft.md").write_text("Answer: 41.")
+    (house.result(2).parent / "verification.log").write_text("PASS\n")
+    house.ready("1")
+    house.ok("run", "execute", "--handoff", house.script())
+    assert house.state().results[house.key(2)].status == "draft_ready"
+    delivered = house.ok("run", "deliver")["drafts"]
+    assert [draft["source"] for draft in delivered] == [f"{house.key(1)}/draft.md", f"{house.key(2)}/draft.md"]
+    assert house.ok("run", "finalize")["statuses"] == {"draft_ready": 2, "skipped": 3}
+    assert house.cli("replay", "--json")[0] == 0
+
+
 def test_drafts_are_delivered_under_stable_names_and_the_sources_stay(house):
     finished(house)
     found = house.ok("run", "deliver")
