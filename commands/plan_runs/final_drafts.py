@@ -17,22 +17,22 @@ def final_name(key: str, draft_name: str, taken: Iterable[str]) -> str:
     Keys are unique in a run; `taken` holds the names given before, compared without case for file systems
     that ignore it, and a clash gets eight digits of the key's digest.
     """
-    base = (
-        "".join(letter if letter in _KEPT else "-" for letter in draft_name.rpartition("/")[2]).lstrip(".-")
-        or "draft"
-    )
-    stem, dot, extension = base.rpartition(".")
-    base = (
-        f"{stem[: _NAME_LIMIT - len(extension)]}{dot}{extension}"
-        if dot and len(extension) < 12
-        else base[:_NAME_LIMIT]
-    )
+    own = draft_name.rpartition("/")[2]
+    stem, _, extension = own.rpartition(".")
+    if not stem or not 0 < len(extension) < 12:
+        stem, extension = own, ""
+    stem = _safe(stem).lstrip(".-") or "draft"
+    base = f"{stem[: _NAME_LIMIT - len(extension)]}.{_safe(extension)}" if extension else stem[:_NAME_LIMIT]
     name = f"{key}__{base}"[-250:]
     if name.casefold() in {other.casefold() for other in taken}:
         from blake3 import blake3
 
         name = f"{blake3(key.encode('utf-8')).hexdigest()[:8]}__{name}"[:250]
     return name
+
+
+def _safe(text: str) -> str:
+    return "".join(letter if letter in _KEPT else "-" for letter in text)
 
 
 def render_readme(copies: list[tuple[str, str, str]]) -> bytes:
@@ -42,7 +42,10 @@ def render_readme(copies: list[tuple[str, str, str]]) -> bytes:
         "",
         "Copies for review. The sources stay where they are; nothing here was submitted by approving the plan.",
         "",
-        *(f"- `{name}` from `{source}` (blake3 {digest})" for name, source, digest in copies),
+        *(
+            f"- `{name}` from `{' '.join(source.split())}` (blake3 {digest})"
+            for name, source, digest in copies
+        ),
     ]
     if not copies:
         lines.append("(no draft in this run)")

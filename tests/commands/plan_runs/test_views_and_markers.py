@@ -136,6 +136,14 @@ def test_splicing_an_entry_equals_setting_it(held, key, indent):
     assert digest == entries.digest(key) == Entries("", done).digest(key)
 
 
+@pytest.mark.parametrize(
+    ("draft", "name"),
+    [("报告.docx", "draft.docx"), ("é.md", "draft.md"), ("a b.tar.gz", "a-b.tar.gz"), (".hidden", "hidden"), ("noext", "noext"), ("x.数据", "x.--")],
+)  # fmt: skip
+def test_a_final_name_keeps_the_drafts_extension(draft, name):
+    assert final_name("k", f"k/{draft}", []) == f"k__{name}"
+
+
 def test_final_names_never_collide_even_without_case():
     taken = []
     for key in ("course-1__assignment-A", "course-1__assignment-a", "course-1__assignment-b"):
