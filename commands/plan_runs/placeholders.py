@@ -9,7 +9,9 @@ _INSERT = re.compile(r"\[\s*insert\b", re.IGNORECASE)
 _INSERT_LINES = 4  # over which a wrapped paragraph may break one
 _MARKER_WORD = re.compile(r"(?<![A-Za-z0-9])(?:TODO|TBD|FIXME)(?![A-Za-z0-9])")
 # An enumerator is a number, a letter or a small Roman number: `No.` is an answer.
-_EMPTY_ITEM = re.compile(r"(?:[-*+•◦▪‣·●○–—]|\(?(?:[0-9]{1,3}|[A-Za-z]|[ivx]{2,4}|[IVX]{2,4})[.)])\s*(?:\[[ xX]?\])?")
+_EMPTY_ITEM = re.compile(
+    r"(?:[-*+•◦▪‣·●○–—]|\(?(?:[0-9]{1,3}|[A-Za-z]|[ivx]{2,4}|[IVX]{2,4})[.)])\s*(?:\[[ xX]?\])?"
+)
 _RULE_OR_FRAME = re.compile(r"[-=_*+~|:>\s─-╿]+")
 _WIDTHLESS = dict.fromkeys((0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF))
 _TABLE_RULE = re.compile(r"\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?")

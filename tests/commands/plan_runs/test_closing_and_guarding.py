@@ -128,7 +128,10 @@ def test_a_draft_that_a_deferred_item_keeps_is_a_draft_everywhere(house):
     house.ok("run", "execute", "--handoff", house.script())
     assert house.state().results[house.key(2)].status == "draft_ready"
     delivered = house.ok("run", "deliver")["drafts"]
-    assert [draft["source"] for draft in delivered] == [f"{house.key(1)}/draft.md", f"{house.key(2)}/draft.md"]
+    assert [draft["source"] for draft in delivered] == [
+        f"{house.key(1)}/draft.md",
+        f"{house.key(2)}/draft.md",
+    ]
     assert house.ok("run", "finalize")["statuses"] == {"draft_ready": 2, "skipped": 3}
     assert house.cli("replay", "--json")[0] == 0
 
