@@ -58,6 +58,11 @@ def _explain(error: OSError, path: str) -> Invalid | Refused:
     return Invalid(f"{path}: {error.strerror}")
 
 
+def _at(error: OSError, path: str) -> OSError:
+    """The same failure naming the file that was meant: a full disk names none, and a temp file says nobody anything."""
+    return OSError(error.errno, error.strerror, path)
+
+
 def read_file(root: str, name: str, *, limit: int = FILE_LIMIT) -> bytes:
     """The bytes of the regular file `name` below `root`, read once.
 
@@ -122,6 +127,8 @@ def make_folder(root: str, name: str) -> None:
         except FileExistsError:
             if kind_of(root, done) != "folder":
                 raise Refused(f"{root}/{done}: is a link or no folder; put a real folder there") from None
+        except OSError as error:
+            raise _at(error, f"{root}/{done}") from None
         finally:
             os.close(folder)
 
@@ -143,6 +150,8 @@ def write_file(root: str, name: str, data: bytes, *, mode: int = 0o644) -> None:
         os.fsync(folder)
     except IsADirectoryError:
         raise Refused(f"{root}/{name}: is a folder; a file belongs there") from None
+    except OSError as error:
+        raise _at(error, f"{root}/{name}") from None
     finally:
         os.close(folder)
 
@@ -162,6 +171,8 @@ def create_file(root: str, name: str, data: bytes, *, mode: int = 0o644) -> bool
             return False
         os.fsync(folder)
         return True
+    except OSError as error:
+        raise _at(error, f"{root}/{name}") from None
     finally:
         _unlink_quietly(folder, temp)
         os.close(folder)
@@ -181,6 +192,8 @@ def move_file(root: str, name: str, target: str) -> None:
         os.fsync(target_folder)
         os.unlink(last, dir_fd=folder)
         os.fsync(folder)
+    except OSError as error:
+        raise _at(error, f"{root}/{target}") from None
     finally:
         os.close(folder)
         os.close(target_folder)
@@ -194,6 +207,8 @@ def remove_file(root: str, name: str) -> None:
         os.fsync(folder)
     except FileNotFoundError:
         pass
+    except OSError as error:
+        raise _at(error, f"{root}/{name}") from None
     finally:
         os.close(folder)
 
@@ -232,5 +247,5 @@ def _write_new(folder: int, name: str, data: bytes, mode: int) -> None:
 def _unlink_quietly(folder: int, name: str) -> None:
     try:
         os.unlink(name, dir_fd=folder)
-    except FileNotFoundError:
-        pass
+    except OSError:
+        pass  # it was never made, or cannot be removed where nothing can be written: what failed before is told

@@ -1,5 +1,6 @@
 """Files below a root: no link leads out, nothing hangs, nothing is half written."""
 
+import errno
 import os
 
 import pytest
@@ -95,3 +96,25 @@ def test_a_folder_is_not_made_through_a_link(tmp_path):
     with pytest.raises(Refused):
         make_folder(str(tmp_path), "key/sub")
     assert os.listdir(tmp_path / "away") == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda root: write_file(root, "key/f", b"x"),
+        lambda root: create_file(root, "key/f", b"x"),
+        lambda root: move_file(root, "key/old", "key/f"),
+        lambda root: make_folder(root, "key/f"),
+    ],
+)
+def test_a_full_disk_is_told_with_the_file_that_was_meant(tmp_path, monkeypatch, change):
+    make_folder(str(tmp_path), "key")
+    (tmp_path / "key" / "old").write_bytes(b"x")
+
+    def full(_handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as failed:
+        change(str(tmp_path))
+    assert failed.value.filename == str(tmp_path / "key" / "f")
