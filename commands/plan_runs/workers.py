@@ -157,8 +157,8 @@ def work(words: list[str], work_dir: str, told: bytes, stop: Interruption) -> in
     lock = own_folder(work_dir, stop)
     worker = None
     try:
+        stop.waiting = True  # before the look: a signal between the two would wait for the worker's end
         stop.check()
-        stop.waiting = True
         # The shell says who leads the group before it becomes the worker: whoever finds the lock held can end it.
         # The worker's stdout goes to our stderr: ours carries one JSON document and nothing else.
         worker = subprocess.Popen(
