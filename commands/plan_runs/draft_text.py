@@ -60,7 +60,7 @@ def _archive_lines(name: str, extension: str, raw: bytes) -> list[str] | None:
             parts = set(archive.namelist())
             if "word/document.xml" in parts:
                 styles = _part(archive, "word/styles.xml") if "word/styles.xml" in parts else b""
-                beside = [_part(archive, part) for part in sorted(parts) if _is_beside_docx_body(part)]
+                beside = _parts(archive, [part for part in sorted(parts) if _is_beside_docx_body(part)])
                 return _docx_lines(name, _part(archive, "word/document.xml"), styles, beside)
             if extension == "odt" or (extension != "docx" and _is_odt(archive, parts)):
                 styles = _part(archive, "styles.xml") if "styles.xml" in parts else b""
@@ -100,6 +100,18 @@ def _part(archive: Any, part: str) -> bytes:
     if len(raw) > _INNER_LIMIT:
         raise ValueError(f"{part} unpacks to more than {_INNER_LIMIT} bytes")
     return raw
+
+
+def _parts(archive: Any, names: list[str]) -> list[bytes]:
+    """Those parts, all together no larger than one may be: many small ones unpack to gigabytes as well."""
+    found: list[bytes] = []
+    held = 0
+    for name in names:
+        found.append(_part(archive, name))
+        held += len(found[-1])
+        if held > _INNER_LIMIT:
+            raise ValueError(f"its heads and notes unpack to more than {_INNER_LIMIT} bytes")
+    return found
 
 
 class _Xml:

@@ -269,6 +269,17 @@ def test_a_document_that_unpacks_to_gigabytes_is_refused(work):
     assert rule({**DRAFT, "draft_path": "d.docx"}, work) == "draft_unreadable"
 
 
+def test_a_document_of_many_parts_that_unpack_to_gigabytes_is_refused(work):
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("word/document.xml", "<w:document xmlns:w='w'/>")
+        for number in range(3):
+            made.writestr(f"word/header{number}.xml", b" " * (15 << 20))
+    (work / "d.docx").write_bytes(held.getvalue())
+    with pytest.raises(ResultRuleError, match="heads and notes"):
+        validate_result({**DRAFT, "draft_path": "d.docx"}, str(work), item=ITEM)
+
+
 SUBMITTED = {
     "status": "submitted", "submitted_at": "2026-11-30T20:00:00Z", "authorization_receipt_id": "r1", "authorization_consumed": True,
     "metadata": {"canvas_workflow_state": "submitted", "readback_verified": True},
