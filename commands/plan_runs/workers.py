@@ -157,7 +157,6 @@ def work(words: list[str], work_dir: str, told: bytes, stop: Interruption) -> in
     lock = own_folder(work_dir, stop)
     worker = None
     try:
-        stop.waiting = True  # before the look: a signal between the two would wait for the worker's end
         stop.check()
         # The shell says who leads the group before it becomes the worker: whoever finds the lock held can end it.
         # The worker's stdout goes to our stderr: ours carries one JSON document and nothing else.
@@ -171,6 +170,9 @@ def work(words: list[str], work_dir: str, told: bytes, stop: Interruption) -> in
         )
         os.close(lock)
         lock = -1
+        # A signal while the worker was started is heard now, when there is somebody to end.
+        stop.waiting = True
+        stop.check()
         worker.communicate(told)
         stop.waiting = False
         return worker.returncode

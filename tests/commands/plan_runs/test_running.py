@@ -651,3 +651,25 @@ def test_a_folder_that_a_worker_replaced_by_a_link_is_never_followed(house):
     (house.run / house.key(1)).unlink()
     done = house.ok("run", "execute", "--handoff", house.script())
     assert [line["status"] for line in done["executed"]] == ["draft_ready", "draft_ready"]
+
+
+def test_a_signal_while_the_worker_is_being_started_ends_it_too(house, monkeypatch):
+    """Raised inside `Popen` it would leave a worker that nobody knows of."""
+    import subprocess
+
+    from commands.plan_runs import workers
+
+    started = []
+
+    class Started(subprocess.Popen):
+        def __init__(self, *arguments, **more):
+            super().__init__(*arguments, **more)
+            started.append(self.pid)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(subprocess, "Popen", Started)
+    (house.folder / "work").mkdir()
+    with workers.Interruption() as stop, pytest.raises(workers.InterruptedRunError):
+        workers.work(["sleep", "60"], str(house.folder / "work"), b"", stop)
+    with pytest.raises(ProcessLookupError):
+        os.kill(started[0], 0)
