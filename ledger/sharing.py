@@ -25,7 +25,14 @@ if TYPE_CHECKING:
     import apsw
 
 WORTH_A_PROCESS = 20_000  # events: below that a second process takes longer to start than it saves
+SMALLEST_EVENT = 200  # bytes of the file that no event does without
 PIECE = 4_000  # events that processes which share a range take at a time
+
+
+def worth_sharing(store: SQLiteStore, events: int) -> bool:
+    """Whether so many events are worth a second process; never more than the file can hold, whatever its last number is."""
+    ((pages,),), ((size,),) = store.query("PRAGMA page_count"), store.query("PRAGMA page_size")
+    return WORTH_A_PROCESS < events <= int(str(pages)) * int(str(size)) // SMALLEST_EVENT
 
 
 def in_parallel(

@@ -8,8 +8,8 @@ import apsw
 
 from ledger.errors import Tampered
 from ledger.event import ZERO_HASH, Head, head_of
-from ledger.sharing import WORTH_A_PROCESS, in_parallel
-from ledger.sqlite import APPLICATION_ID, SCHEMA, SQLiteStore, connect, snapshot_digest
+from ledger.sharing import in_parallel, worth_sharing
+from ledger.sqlite import APPLICATION_ID, FORMAT, SCHEMA, SQLiteStore, connect, snapshot_digest
 from ledger.walk import IndexScan, Walk, Wrong, go
 
 TYPE_CHECKING = False
@@ -83,6 +83,9 @@ def check_schema(store: SQLiteStore) -> None:
 
     if shape not in (APPLICATION_ID, ARCHIVE_ID):
         raise Wrong("schema-tampered", None, "application_id", APPLICATION_ID, shape)
+    version = store.query("SELECT user_version FROM pragma_user_version")[0][0]
+    if version != FORMAT:
+        raise Wrong("schema-tampered", None, "user_version", FORMAT, version)
 
 
 def check_snapshots(store: SQLiteStore, last: int) -> None:
@@ -122,7 +125,7 @@ def check_memory(store: SQLiteStore, memory: tuple[int, bytes] | None, head_seq:
         raise Wrong("forked", seq, "hash", known, row[0][0] if row else None)
 
 
-def _head(store: SQLiteStore) -> Head:
+def bare_head(store: SQLiteStore) -> Head:
     """The last event's number and hash as they stand, whatever its envelope is."""
     rows = store.query("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1")
     if not rows:
@@ -151,7 +154,7 @@ def verify(
     report = Report()
     index: IndexScan | None = None
     try:
-        head = _head(store)
+        head = bare_head(store)
         if upto is not None and upto < head.seq:
             event = store.reader().event(upto)
             head, memory = (head_of(event), None) if event is not None else (Head(), None)
@@ -159,6 +162,8 @@ def verify(
         if head.seq == 0:
             check_memory(store, memory, 0)
             raise Wrong("nothing-to-verify", None, "events", "at least the genesis event", 0)
+        if head.seq < 0:
+            raise Wrong("gap", 1, "seq", 1, head.seq)
         start, previous = (since[0] + 1, since[1]) if since else (1, ZERO_HASH)
         if since:
             row = store.query("SELECT hash FROM events WHERE seq = ?", (since[0],))
@@ -173,7 +178,7 @@ def verify(
         try:
             if through is not None:
                 through(walk, connection, head.seq)
-            elif jobs > 1 and head.seq - start > WORTH_A_PROCESS:
+            elif jobs > 1 and worth_sharing(store, head.seq - start):
                 in_parallel(walk, connection, head.seq, jobs, progress)
             else:
                 go(walk, connection, head.seq, progress)
@@ -195,7 +200,7 @@ def verify(
         report.blame(wrong)
         if wrong.seq is not None and report.events == 0:
             report.events = max(0, wrong.seq - 1 if wrong.seq <= report.head_seq + 1 else report.head_seq)
-        report.after_checkpoint = report.head_seq
+        report.after_checkpoint = max(0, report.head_seq)
     except Tampered as error:
         report.blame(Wrong(error.verdict, error.seq, "file", "a readable ledger", str(error)))
     except (apsw.Error, UnicodeDecodeError) as error:

@@ -15,7 +15,7 @@ from ledger.access import ledger_id_of
 from ledger.errors import Invalid, Tampered
 from ledger.event import Event
 from ledger.lines import read_envelope
-from ledger.sharing import WORTH_A_PROCESS, Other
+from ledger.sharing import Other, worth_sharing
 from ledger.sqlite import RANGE_SQL, SQLiteStore, connect
 from ledger.verify import Report, verify
 from ledger.walk import CHUNK, EPOCH, Walk, Wrong, go_on
@@ -307,7 +307,7 @@ def replay(
     The report's verdict is `not-lawful` for the first event that its aggregate would not have let in.
     """
     running = Replay(store)
-    small = (store.head().seq if upto is None else upto) <= WORTH_A_PROCESS
+    small = not worth_sharing(store, store.head().seq if upto is None else upto)
     report = verify(
         store,
         memory=memory,

@@ -364,6 +364,31 @@ def test_an_added_or_weakened_rule_is_found(copy, statement):
     assert verdict(copy)["verdict"] == "schema-tampered"
 
 
+@pytest.mark.parametrize("number", [2**63 - 1, 900_000_000])
+@pytest.mark.parametrize("command", ["verify", "replay"])
+def test_a_number_that_no_file_could_hold_is_a_gap_and_costs_nothing(original, copy, number, command):
+    """The work must not be shared out by a number that somebody wrote."""
+    _, head = original
+    tamper(copy, f"UPDATE events SET seq = {number} WHERE seq = {head.seq}")
+    found = json.loads(call("--ledger", str(copy), command, "--json").out)
+    assert (found["verdict"], found["events"]) == ("gap", head.seq - 1)
+    assert found["first_wrong"] == {"seq": head.seq, "field": "seq", "expected": head.seq, "found": number}
+
+
+def test_numbers_below_one_are_a_gap_at_the_first(copy):
+    tamper(copy, "UPDATE events SET seq = -seq")
+    found = verdict(copy)
+    assert (found["verdict"], found["events"], found["after_checkpoint"]) == ("gap", 0, 0)
+    assert found["first_wrong"] == {"seq": 1, "field": "seq", "expected": 1, "found": -1}
+
+
+@pytest.mark.parametrize("version", [0, -1])
+def test_another_format_number_is_found(copy, version):
+    tamper(copy, f"PRAGMA user_version = {version}")
+    found = verdict(copy)
+    assert (found["verdict"], found["first_wrong"]["field"]) == ("schema-tampered", "user_version")
+
+
 def test_an_index_that_hides_an_event_is_found(copy):
     """Decisions look events up by index: an entry taken out of it hides a decision, with every row as it was."""
     connection = apsw.Connection(str(copy / "ledger.db"))

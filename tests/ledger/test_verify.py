@@ -348,7 +348,7 @@ def test_chunks_and_single_events_agree_on_any_data(store, values, plainly):
 @pytest.fixture
 def shared(tmp_path, monkeypatch):
     """A ledger whose pieces are small, so that several processes share a few events."""
-    monkeypatch.setattr(verification, "WORTH_A_PROCESS", 10)
+    monkeypatch.setattr(sharing, "WORTH_A_PROCESS", 10)
     monkeypatch.setattr(sharing, "PIECE", 16)
     ledger, _ = create_ledger(str(tmp_path / "l"), ORIGIN)
     ledger.append(drafts(), ORIGIN)

@@ -28,7 +28,7 @@ PLACES = [2, 3, CHUNK + 1, 2 * CHUNK, 4 * CHUNK + 1, 4 * CHUNK + 2, 6 * CHUNK, C
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Pieces so small that two processes share a few hundred events."""
-    monkeypatch.setattr(replaying, "WORTH_A_PROCESS", 10)
+    monkeypatch.setattr(sharing, "WORTH_A_PROCESS", 10)
     monkeypatch.setattr(replaying, "FIRST_LOOK", 16)
     monkeypatch.setattr(sharing, "PIECE", 32)
 
@@ -149,7 +149,7 @@ def test_an_unlawful_event_is_named_though_a_later_one_was_changed(ledger_of, mi
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_one_process_and_two_name_the_same_event(ledger_of, monkeypatch, processes):
-    monkeypatch.setattr(replaying, "WORTH_A_PROCESS", 10 if processes == 2 else COUNT)
+    monkeypatch.setattr(sharing, "WORTH_A_PROCESS", 10 if processes == 2 else COUNT)
     ledger = ledger_of(drafts(MIXES["all decided"], wrong=(CHUNK,)))
     forge(ledger.path, "UPDATE events SET data = ? WHERE seq = ?", b'{"n":0}', 2 * CHUNK)
     report, running = replay(ledger.store)
@@ -194,7 +194,7 @@ def test_an_envelope_that_names_another_event_blames_none_but_its_own(ledger_of,
 @pytest.mark.parametrize("worth", [10, 10 * COUNT], ids=["two processes", "one"])
 def test_an_event_that_comes_while_replay_begins_is_admitted_if_it_is_verified(ledger_of, monkeypatch, worth):
     """Never does a report reach further than what was judged."""
-    monkeypatch.setattr(replaying, "WORTH_A_PROCESS", worth)
+    monkeypatch.setattr(sharing, "WORTH_A_PROCESS", worth)
     ledger = ledger_of(drafts(()))
 
     def late(*given, **named):
