@@ -11,8 +11,9 @@ SECOND = 1_000_000
 DAY = 86_400 * SECOND
 # A clock further back than this against the previous event's clock is refused unless told otherwise (DESIGN).
 JUMP_LIMIT = DAY
-# 9999-01-01: a clock from here on is broken, and its year would not fit RFC 3339.
-LATEST_CLOCK = 253_370_764_800 * SECOND
+# 2255-01-01: a clock from here on is broken, and a right one after it would lie so far behind that `clock_behind`,
+# an integer of at most 2^53-1 us, could not say it: the event would be recorded and never verify.
+LATEST_CLOCK = 8_993_721_600 * SECOND
 
 _last_second: tuple[int, str] = (0, "1970-01-01T00:00:00")
 

@@ -12,7 +12,7 @@ from store_contract import ORIGIN
 from ledger import clock
 from ledger.canonical import canonical
 from ledger.errors import Invalid, Refused
-from ledger.event import Draft, Head, Origin, check_names, seal
+from ledger.event import Draft, Head, Origin, check_names, head_of, seal
 
 
 @pytest.mark.parametrize(
@@ -178,10 +178,19 @@ def test_an_envelope_is_canonical_whatever_the_names_are(stream, actor, key, dat
 
 
 @pytest.mark.parametrize("now", [-1, clock.LATEST_CLOCK, 2**62])
-def test_a_clock_outside_the_years_1970_to_9998_is_refused_jump_or_not(now):
+def test_a_clock_outside_the_years_1970_to_2254_is_refused_jump_or_not(now):
     for jump in (False, True):
         with pytest.raises(Refused, match="set the clock"):
             seal([Draft("x-a/1", "x.a.b")], Head(), lambda _stream: 0, ORIGIN, now, clock_jump=jump)
+
+
+def test_the_clock_may_run_back_from_its_last_moment_to_its_first_and_it_can_be_said():
+    """The integer that says so has no more than 53 bits."""
+    from ledger.lines import read_envelope
+
+    (late,) = seal([Draft("x-a/1", "x.a.b")], Head(), lambda _stream: 0, ORIGIN, clock.LATEST_CLOCK - 1)
+    (early,) = seal([Draft("x-a/1", "x.a.b")], head_of(late), lambda _stream: 1, ORIGIN, 0, clock_jump=True)
+    assert read_envelope(early.envelope).clock_behind == clock.LATEST_CLOCK
 
 
 def test_events_of_a_batch_count_versions_by_stream():
