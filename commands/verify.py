@@ -118,6 +118,10 @@ def run(args: Args, context: Context) -> int:
             compare_stream(ledger, report)
         except Tampered as error:
             report = unreadable(error, "checkpoint", "a note that this ledger's history fits")
+            from ledger.verify import bare_head
+
+            head = bare_head(ledger.store)
+            report.head_seq, report.head_hash, report.after_checkpoint = head.seq, head.hash, head.seq
     if args.json:
         emit(report.as_json())
     else:

@@ -35,6 +35,18 @@ def test_a_deleted_tail_is_found(kept, flag):
 
 
 @pytest.mark.parametrize("flag", ["--against", "--since-checkpoint"])
+def test_a_note_that_does_not_fit_leaves_the_head_named(kept, flag):
+    changed = open("kept.note").read().replace("\n21\n", "\n20\n")
+    with open("changed.note", "w") as file:
+        file.write(changed)
+    code, out, _ = kept("verify", flag, "changed.note", "--json")
+    reply = json.loads(out)
+    assert (code, reply["verdict"], reply["events"]) == (3, "content-mismatch", 0)
+    assert (reply["after_checkpoint"], reply["head"]["seq"]) == (32, 32)
+    assert reply["head"]["hash"].strip("0")
+
+
+@pytest.mark.parametrize("flag", ["--against", "--since-checkpoint"])
 def test_the_same_number_of_events_with_a_rewritten_suffix_is_found(kept, flag, tmp_path):
     """F11, F12: the chain is whole in itself, and this machine has no memory of the head."""
     kept.rewrite(15, b"cli:", b"bad:")
