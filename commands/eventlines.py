@@ -83,5 +83,5 @@ def line(event: Event, store: SQLiteStore, promise: str = "recorded") -> str:
         note = "  [content missing]" if content is None else f"  “{content[:400].decode('utf-8', 'replace')}”"
     else:
         note = ""
-    place = f"{event.stream} v{event.version}"
-    return f"{event.seq:>6}{SIGNS[promise]} {event.recorded_at}  {place:<34} {event.type:<22} {event.actor:<18} {_one_line(shown + note)}"
+    place = printable(f"{event.stream} v{event.version}")
+    return f"{event.seq:>6}{SIGNS[promise]} {event.recorded_at}  {place:<34} {event.type:<22} {printable(event.actor):<18} {_one_line(shown + note)}"

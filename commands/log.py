@@ -15,12 +15,45 @@ from ledger.sqlite import COLUMNS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Iterator
 
     from ledger.access import Ledger
 
 POLL_SECONDS = 0.1
 PAGE = 500
+
+
+def _glob(pattern: str) -> str:
+    """A shell's GLOB as SQLite has it: `[!a]` is `[^a]` there, and a bracket that nothing closes stands for itself."""
+    done, at = "", 0
+    while at < len(pattern):
+        if pattern[at] != "[":
+            done, at = done + pattern[at], at + 1
+            continue
+        negated = pattern[at + 1 : at + 2] in ("!", "^") and at + 1 < len(pattern)
+        begin = at + 2 if negated else at + 1
+        end = pattern.find("]", begin + 1)  # one that stands first is a member of the set
+        if end < 0:
+            done, at = f"{done}[[]", at + 1
+        else:
+            done, at = f"{done}[{'^' if negated else ''}{pattern[begin : end + 1]}", end + 1
+    return done
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """The regular expression, or Usage with the reason; what Python only warns of is meant as it is written."""
+    import re
+    import warnings
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return re.compile(pattern)
+    except (re.error, OverflowError) as error:
+        raise Usage(f"--grep: {error}") from None
+    except RecursionError:
+        raise Usage("--grep: nested too deep") from None
 
 
 def _member(name: str) -> str:
@@ -39,20 +72,13 @@ class Filter:
         for given, column in ((args.stream, "stream"), (args.type, "type"), (args.actor, _member("actor"))):
             if given is not None:
                 conditions.append(f"{column} {'=' if given == self.exact_stream else 'GLOB'} ?")
-                self.values.append(given)
+                self.values.append(given if given == self.exact_stream else _glob(given))
         if args.correlation is not None:
             conditions.append(f"{_member('correlation')} = ?")
             self.values.append(args.correlation)
         self.where = "".join(f" AND {condition}" for condition in conditions)
         self.order = "version" if self.exact_stream is not None else "seq"
-        self._pattern = None
-        if args.grep is not None:
-            import re
-
-            try:
-                self._pattern = re.compile(args.grep)
-            except re.error as error:
-                raise Usage(f"--grep: {error}") from None
+        self._pattern = None if args.grep is None else _compiled(args.grep)
 
     def matches(self, event: Event, ledger: Ledger) -> bool:
         """Whether `--grep` finds something in the event's envelope, data or content."""
@@ -108,12 +134,15 @@ def _waiting(ledger: Ledger, context: Context) -> Callable[[], object]:
     return Follower(ledger, context).wait
 
 
-def _follow(ledger: Ledger, wanted: Filter, after: int, wait: Callable[[], object]) -> Iterator[Event]:
-    """Events after `after`, as they come, for as long as the reader stays."""
+def _follow(
+    ledger: Ledger, wanted: Filter, after: int, begin: str | None, wait: Callable[[], object]
+) -> Iterator[Event]:
+    """Events after `after` and not before `begin` (a seq or time), as they come, for as long as the reader stays."""
     while True:
         head = ledger.store.head().seq
         if head > after:
-            yield from select(ledger, wanted, after + 1, head)
+            first = since(ledger.store.reader(), begin)  # a moment that had not come may have come by now
+            yield from select(ledger, wanted, max(after + 1, first), head)
             after = head
         sys.stdout.flush()
         wait()
@@ -145,7 +174,7 @@ def run(args: Args, context: Context) -> int:
         _print(event, ledger, reach, as_json=args.json)
     if args.follow:
         try:
-            for event in _follow(ledger, wanted, max(last, first - 1), _waiting(ledger, context)):
+            for event in _follow(ledger, wanted, last, args.since, _waiting(ledger, context)):
                 _print(event, ledger, reach, as_json=args.json)
         except KeyboardInterrupt:
             return 0

@@ -27,7 +27,7 @@ def find(ledger: Ledger, text: str) -> Event:
     Raises:
         Invalid: there is none, or a prefix fits several.
     """
-    if text.isascii() and text.isdigit() and len(text) <= 16:
+    if text.isascii() and text.isdigit() and len(text) <= 16 and text[0] != "0":  # 0017 can only be a hash's
         event = ledger.store.reader().event(int(text))
         if event is not None:
             return event

@@ -100,7 +100,8 @@ def moment(seconds, us=0):
         ([], [1, 2, 3, 4, 5, 6, 7]), (["-n", "2"], [6, 7]), (["-n", "0"], []), (["-n", "99"], [1, 2, 3, 4, 5, 6, 7]), (["--reverse", "-n", "2"], [7, 6]), (["--reverse"], [7, 6, 5, 4, 3, 2, 1]),
         (["--since", "3", "--until", "4"], [3, 4]), (["--since", "9"], []), (["--until", "0"], []), (["--since", "0"], [1, 2, 3, 4, 5, 6, 7]),
         (["--stream", "x-n/1"], [3, 5, 7]), (["--stream", "x-*"], [2, 3, 4, 5, 6, 7]), (["--stream", "x-?/1", "-n", "1"], [7]), (["--type", "x.n.o*"], [3, 5]), (["--type", "x.n.odd", "--stream", "x-m/1"], []),
-        (["--actor", "cli:u[2-4]"], [2, 3, 4]), (["--correlation", "c"], [3]), (["--grep", "needle"], [4]), (["--grep", '"n":[56]'], [5, 6]), (["--stream", "x-n/1", "--reverse", "-n", "2"], [7, 5]), (["--stream", "ledger"], [1]),
+        (["--actor", "cli:u[2-4]"], [2, 3, 4]), (["--actor", "cli:u[!2-4]"], [5, 6]), (["--actor", "cli:u[^]2-4]"], [5, 6]), (["--type", "x.n.[!]e]*"], [3, 5, 7]),
+        (["--grep", "[[]*needle"], [4]), (["--correlation", "c"], [3]), (["--grep", "needle"], [4]), (["--grep", '"n":[56]'], [5, 6]), (["--stream", "x-n/1", "--reverse", "-n", "2"], [7, 5]), (["--stream", "ledger"], [1]),
         (["--since", moment(1), "--until", moment(2)], [2, 3]), (["--since", "2026-05-28T22:26:41+02:00", "-n", "1"], [7]), (["--until", "1999-01-01T00:00:00Z"], []), (["--since", "2099-01-01T00:00:00Z"], []),
     ],
 )  # fmt: skip
@@ -109,7 +110,7 @@ def test_log_gives_what_is_asked_for_oldest_first(timed, words, expected):
     assert seqs(*words) == expected
 
 
-@pytest.mark.parametrize("words", [["--since", "2026-05-28T22:26:41"], ["--since", "x"], ["--until", "-1"], ["--since", "1e3"], ["-n", "-1"], ["-n", "9007199254740992"], ["--grep", "("], ["--follow", "--reverse"], ["--since", "1" * 4301], ["--since", ""]])  # fmt: skip
+@pytest.mark.parametrize("words", [["--since", "2026-05-28T22:26:41"], ["--since", "x"], ["--until", "-1"], ["--since", "1e3"], ["-n", "-1"], ["-n", "9007199254740992"], ["--grep", "("], ["--grep", "a{99999999999}"], ["--grep", "(" * 5000 + ")" * 5000], ["--follow", "--reverse"], ["--since", "1" * 4301], ["--since", ""]])  # fmt: skip
 def test_a_bad_question_is_one_line_and_exit_2(timed, words):
     """F32"""
     call("log", *words).refused(2)
@@ -137,12 +138,42 @@ def test_follow_gives_every_event_once_while_others_write(here):
     assert got == list(range(2, 242))
 
 
+def test_brackets_of_a_glob_are_the_shells(here):
+    for name in ("[", "[a", "!", "a"):
+        call("append", "--stream", f"x-n/{name}", "--type", "x.n.a").json()
+    for glob, expected in (
+        ("x-n/[", [2]),
+        ("x-n/[[]", [2]),
+        ("x-n/[a*", [3]),
+        ("x-n/[!a]", [2, 4]),
+        ("x-n/[a!]", [4, 5]),
+    ):
+        assert seqs("--stream", glob) == expected, glob
+
+
+def test_follow_shows_nothing_from_before_the_moment_it_was_given(here, monkeypatch):
+    from commands import log
+
+    waited = []
+
+    def wait():
+        if len(waited) == 2:
+            raise KeyboardInterrupt
+        waited.append(call(*NOTE).json())
+
+    monkeypatch.setattr(log, "_waiting", lambda _ledger, _context: wait)
+    assert call("log", "--follow", "--since", "2099-01-01T00:00:00Z").out == ""
+    waited.clear()
+    assert call("log", "--follow", "--since", "5").out.count("\n") == 1
+
+
 def test_text_of_others_cannot_steer_the_terminal(here):
     call(*NOTE, "--data", '{"a":"\\u001b[2J\\r\\u009b"}', "--content", "\x1b]0;title\x07\n\x9b31m").json()
+    call("--actor", "cli:\u202e", "append", "--stream", "x-n/\u202e\u2028", "--type", "x.n.a").json()
     for words in (["log"], ["query", "SELECT content, data FROM events"]):
         done = call(*words)
         assert done.code == 0, done.err
-        assert not any(c in done.out for c in "\x1b\x07\x9b\r"), words
+        assert not any(c in done.out for c in "\x1b\x07\x9b\r\u202e\u2028"), words
 
 
 # -- show
@@ -158,8 +189,8 @@ def test_show_finds_by_number_and_by_hash(here):
 
 
 @pytest.mark.parametrize(
-    "name", ["0", "9", "-1", "zz", "abc", "f" * 65, "9007199254740992", "1" * 4301, "", "1.0", "\u0661"]
-)
+    "name", ["0", "9", "-1", "zz", "abc", "f" * 65, "9007199254740992", "1" * 4301, "", "1.0", "\u0661", "001", "0001"],
+)  # fmt: skip
 def test_show_of_what_is_not_there_is_one_line(here, name):
     """F32"""
     done = call("show", name)
