@@ -27,8 +27,10 @@ def read_input(path: str, what: str) -> bytes:
     """The bytes of a file, or of stdin for `-`, at most 64 MiB.
 
     Raises:
-        Invalid: it cannot be read, or is larger.
+        Invalid: it has no name, cannot be read, or is larger.
     """
+    if not path:
+        raise Invalid(f"{what}: the file's name is missing")
     try:
         if path == "-":
             raw = sys.stdin.buffer.read(MAX_INPUT + 1)
@@ -61,7 +63,8 @@ def refuse_decided(
     from projections.registry import writer_of
 
     writer = writer_of(name)
-    error = Refused(f"{name} is decided by gatebook and cannot be appended: use `gatebook {writer}`")
+    way = f"only {writer.strip('()')} records it" if writer.startswith("(") else f"use `gatebook {writer}`"
+    error = Refused(f"{name} is decided by gatebook and cannot be appended: {way}")
     record_refusal(
         context.ledger(),
         context.origin(),

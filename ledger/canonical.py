@@ -109,6 +109,29 @@ def _places(value: object, at: str = "$") -> Iterator[tuple[str, object]]:
             stack.extend((f"{place}[{index}]", here[index]) for index in range(len(here) - 1, -1, -1))
 
 
+def _surrogate(value: object) -> str:
+    """Where in `value` a lone surrogate stands: the place of a text, or of the object that has it in a key."""
+    for place, here in _places(value):
+        if isinstance(here, str) and not _is_text(here):
+            return place
+        if isinstance(here, dict) and not all(map(_is_text, here)):
+            return f"a key of {place}"
+    return "$"  # pragma: no cover - the walk finds it
+
+
+def _is_text(value: str) -> bool:
+    return not any("\ud800" <= c <= "\udfff" for c in value)
+
+
+def _deep(value: object, depth: int) -> str:
+    """The outermost member of `value` in which it is nested deeper than `depth`."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, here in inner:
+        if _depth(here) >= depth:
+            return f"$.{name}" if isinstance(value, dict) else f"$[{name}]"
+    return "$"  # pragma: no cover - the walk finds it
+
+
 def _depth(value: object) -> int:
     deepest = 0
     stack = [(1, value)]
@@ -169,7 +192,7 @@ def _parse(raw: bytes | str, reader: _Reader, what: str, depth: int = MAX_DEPTH)
                 raise Invalid(f"{what}: {here.reason}, at {place}")
         raise Invalid(f"{what}: a key stands twice in one object")  # pragma: no cover - the walk finds it
     if text.count("{") + text.count("[") > depth and _depth(value) > depth:
-        raise Invalid(f"{what}: nested deeper than {depth}")
+        raise Invalid(f"{what}: nested deeper than {MAX_DEPTH}, in {_deep(value, depth)}")
     return value
 
 
@@ -300,7 +323,7 @@ def encode(value: object, *, what: str = "data", floats: bool = True) -> bytes:
     try:
         return _write(value, "$", 1, floats).encode()
     except UnicodeEncodeError:
-        raise Invalid(f"{what}: a lone surrogate is not text") from None
+        raise Invalid(f"{what}: a lone surrogate is not text, at {_surrogate(value)}") from None
     except Invalid as error:
         raise Invalid(f"{what}: {error}") from None
 

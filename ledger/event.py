@@ -24,6 +24,8 @@ MAX_DATA = 64 * 1024
 MAX_CONTENT = 512 * 1024  # more lies in ARTIFACTS/<content digest>
 ARTIFACTS = "artifacts"
 MAX_ID = 200
+MAX_KIND = 64
+MAX_TYPE = 128
 _LOWER = "abcdefghijklmnopqrstuvwxyz"
 _KIND = _LOWER + "0123456789-"
 _TYPE = _LOWER + "0123456789_-"
@@ -54,16 +56,21 @@ def _check_stream(stream: str) -> None:
         return
     if not slash:
         raise Invalid(f"stream {stream[:60]!r}: must be KIND/ID")
-    if not kind or kind[0] not in _LOWER or kind.strip(_KIND) or len(kind) > 64:
+    if not kind or kind[0] not in _LOWER or kind.strip(_KIND):
         raise Invalid(f"stream {stream[:60]!r}: the kind before / must match [a-z][a-z0-9-]*")
+    if len(kind) > MAX_KIND:
+        raise Invalid(
+            f"stream {stream[:60]!r}: the kind has {len(kind)} characters; 1 to {MAX_KIND} are allowed"
+        )
     check_text(name, f"stream {kind}/…: the id")
 
 
 def _check_type(name: str) -> None:
     parts = name.split(".")
-    good = len(parts) > 1 and len(name) <= 128
-    if not good or any(not part or part[0] not in _LOWER or part.strip(_TYPE) for part in parts):
+    if len(parts) < 2 or any(not part or part[0] not in _LOWER or part.strip(_TYPE) for part in parts):
         raise Invalid(f"type {name[:60]!r}: must be dotted lower-case words, like x.note.added")
+    if len(name) > MAX_TYPE:
+        raise Invalid(f"type {name[:60]!r}: {len(name)} characters; {MAX_TYPE} at most")
 
 
 def check_names(stream: str, name: str) -> str:

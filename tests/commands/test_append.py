@@ -93,6 +93,23 @@ def test_bad_data_is_one_line_exit_1_and_nothing_written(here, data):
 
 
 @pytest.mark.parametrize(
+    ("data", "place"),
+    [
+        ('{"a":[1,{"b":"\\ud800"}]}', "a lone surrogate is not text, at $.a[1].b"), ('{"a":[{"\\udc00":1}]}', "at a key of $.a[0]"),
+        ('{"x":1,"a":' + "[" * 64 + "]" * 64 + "}", "nested deeper than 64, in $.a"), ("@", "the file's name is missing"),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_the_place(here, data, place):
+    call(*NOTE, "--data", data).refused(1, place)
+
+
+def test_a_name_that_is_too_long_is_told_so(here):
+    call("append", "--stream", "x-n/1", "--type", f"x.{'a' * 127}").refused(1, "129 characters; 128 at most")
+    call("append", "--stream", f"{'x' * 65}/1", "--type", "x.a").refused(1, "65 characters; 1 to 64")
+    call("append", "--stream", f"{'x' * 64}/1", "--type", f"x.{'a' * 126}").json()
+
+
+@pytest.mark.parametrize(
     ("words", "code"),
     [
         (["--stream", "x-n", "--type", "x.n.a"], 1), (["--stream", "x-n/1", "--type", "x.N"], 1), (["--stream", "x-n/1", "--type", "note.added"], 1),
@@ -180,7 +197,7 @@ def test_every_decided_type_is_refused_and_names_a_writer(here):
 
     for name, (kind, writer) in TYPES.items():
         stream = "ledger" if kind == "ledger" else f"{kind}/1"
-        call("append", "--stream", stream, "--type", name).refused(4, name, writer)
+        call("append", "--stream", stream, "--type", name).refused(4, name, writer.strip("()"))
     assert len(TYPES) > 60
     assert len(refusals(here)) == len(TYPES)
     call("append", "--stream", "x-n/1", "--type", "plan.approved").refused(4)
