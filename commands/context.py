@@ -86,18 +86,28 @@ class Context:
 
         return logger(self.log_format, self.log_level)
 
+    def take_notices(self) -> None:
+        """Let what is told beside the answer (`ledger.notice`) follow `--log-format` and `--log-level`."""
+        if self.log_format == "json" or self.log_level == "error":
+            from ledger.notice import divert
+
+            divert(self._tell)
+
+    def _tell(self, level: str, text: str) -> None:
+        if self.log_format == "json":
+            getattr(self.log(), level)(text, command=self.via)
+        elif level == "error":
+            sys.stderr.write(f"gatebook: {text}\n")
+
     def close(self) -> None:
         """Close the ledger if one was opened, after what its reader must be told."""
         if self._ledger is not None:
-            self._warn(self._ledger.notice)
+            if self._ledger.notice:
+                from ledger.notice import tell
+
+                tell(self._ledger.notice)
             self._ledger.close()
             self._ledger = None
-
-    def _warn(self, notice: str) -> None:
-        if notice and self.log_format == "json":
-            self.log().warning(notice)
-        elif notice:
-            sys.stderr.write(f"gatebook: warning: {notice}\n")
 
 
 def _unencodable(value: object) -> object:

@@ -102,6 +102,7 @@ def _split(rest: list[str]) -> tuple[str, list[str]]:
 
 def _dispatch(argv: list[str], context: Context) -> int:
     rest = _globals(argv, context)
+    context.take_notices()
     if not rest:
         sys.stderr.write(_overview())
         return 2
@@ -260,6 +261,8 @@ def run(argv: list[str]) -> int:
         context.close()
     except Exception as error:  # noqa: BLE001
         _report(error, context)
+    if "ledger.notice" in sys.modules:
+        sys.modules["ledger.notice"].divert(None)
     return code
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 from blake3 import blake3
 
 from ledger.event import ZERO_HASH, chain_hash, content_digest
+from ledger.notice import tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +39,5 @@ def warn(ledger: Ledger, events: Iterable[Event]) -> bool:
         part = damage(ledger, event)
         if part is not None:
             found = True
-            sys.stderr.write(
-                f"gatebook: event {event.seq}: its {part} is not what was recorded: run `gatebook verify`\n"
-            )
+            tell(f"event {event.seq}: its {part} is not what was recorded: run `gatebook verify`", "error")
     return found

@@ -73,14 +73,13 @@ def parse(args: Args, context: Context) -> int:
 
 def _has_ledger(context: Context) -> bool:
     """Whether there is a ledger to record in; one that was found and is not trusted is none, and that is said."""
-    import sys
-
     from ledger.errors import Refused
+    from ledger.notice import tell
 
     try:
         return context.ledger_if_any() is not None
     except Refused as error:
-        sys.stderr.write(f"gatebook: the plan was not recorded: {error}\n")
+        tell(f"the plan was not recorded: {error}")
         return False
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from commands.context import emit, put
 from commands.flags import Args, Command, Flag, Word, whole_number
 from ledger.canonical import load
 from ledger.errors import GatebookError, Invalid, Refused, Tampered, Usage
+from ledger.notice import tell
 from ledger.proofs import note as notes
 
 TYPE_CHECKING = False
@@ -202,7 +202,7 @@ def _failed(error: GatebookError) -> int:
         else "forked"
     )
     emit({"ok": False, "verdict": verdict, "reason": str(error)})
-    sys.stderr.write(f"gatebook: {error}\n")
+    tell(str(error), "error")
     return Tampered.exit_code
 
 

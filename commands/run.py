@@ -125,9 +125,9 @@ def execute(args: Args, context: Context) -> int:
     try:
         emit(run_all(_dispatch(args, context), args.handoff))
     except InterruptedRunError as error:
-        import sys
+        from ledger.notice import tell
 
-        sys.stderr.write("gatebook: interrupted; the run stays yours, the same command goes on\n")
+        tell("interrupted; the run stays yours, the same command goes on", "error")
         return 128 + error.number
     return 0
 
@@ -186,10 +186,10 @@ def recover(args: Args, context: Context) -> int:
     recovered, faults = recover_all(context, checked_runs(args.runs), today, args.now, "")
     emit({"recovered": recovered, "kept": faults})
     for fault in faults:
-        import sys
+        from ledger.notice import tell
 
         told = fault["reason"].removesuffix("; the marker is kept for inspection")
-        sys.stderr.write(f"gatebook: {told}; the marker is kept for inspection\n")
+        tell(f"{told}; the marker is kept for inspection", "error")
     return 4 if faults else 0
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import sys
 
 import apsw
 from blake3 import blake3
@@ -130,9 +129,9 @@ class Ledger:
         try:
             self._memory.write(seq, hash)
         except OSError as error:
-            sys.stderr.write(
-                f"gatebook: warning: {self._memory.path}: {error.strerror}: the head is not remembered on this machine\n"
-            )
+            from ledger.notice import tell
+
+            tell(f"{self._memory.path}: {error.strerror}: the head is not remembered on this machine")
 
     def adopt_head(self) -> Head:
         """Take the file's head as this machine's memory, whatever it was: `trust` and `resume` only."""

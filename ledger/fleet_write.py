@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 import apsw
 
@@ -11,6 +10,7 @@ from ledger.errors import GatebookError, Invalid, Refused, Unavailable
 from ledger.event import SALT_BYTES, Head
 from ledger.extension import Void, check_sealed, message_of
 from ledger.jetstream import WrongLast
+from ledger.notice import tell
 from ledger.sqlite import INSERT, SQLiteReader
 from ledger.store import Recorded, prepare
 
@@ -123,9 +123,7 @@ class Write:
         try:
             self._store.erase([event for event in map(reader.event, reader.erased) if event is not None])
         except GatebookError as error:
-            sys.stderr.write(
-                f"gatebook: warning: erased on record and here, not yet in the bucket ({error}): see `gatebook doctor`\n"
-            )
+            tell(f"erased on record and here, not yet in the bucket ({error}): see `gatebook doctor`")
 
     def _check(self, reader: FleetReader) -> None:
         """Hold what was sealed against the rule that every replica will judge it by: a void message is never sent."""
@@ -195,4 +193,4 @@ class Keep:
             store.versions_kept.update(versions)
         except apsw.Error as error:
             store.anchor.tip = -1
-            sys.stderr.write(f"gatebook: warning: recorded in the stream, but not in {store.path}: {error}\n")
+            tell(f"recorded in the stream, but not in {store.path}: {error}")

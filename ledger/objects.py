@@ -7,7 +7,6 @@ write them), so that its tools can list it; the chunks' subject carries the name
 
 from __future__ import annotations
 
-import sys
 import time
 
 from blake3 import blake3
@@ -90,9 +89,9 @@ class Objects:
                 if code:
                     raise Unavailable(f"nats: bucket {self.bucket}: {text}")
         except Refused as error:
-            sys.stderr.write(
-                f"gatebook: warning: the servers' files keep the erased bytes until they compact them ({error})\n"
-            )
+            from ledger.notice import tell
+
+            tell(f"the servers' files keep the erased bytes until they compact them ({error})")
 
     def _meta(
         self, digest: str, size: int, chunks: int, sha: str, *, deleted: bool

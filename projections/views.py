@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import sys
 from itertools import chain, islice
 
 import apsw
@@ -29,6 +28,7 @@ from sqlite_utils.db import Database
 from ledger.errors import Tampered, Unavailable
 from ledger.event import Event
 from ledger.leftovers import NEW, VIEWS, hold_views, remove_database
+from ledger.notice import tell
 from ledger.sqlite import RANGE_SQL, explain
 from ledger.sqlite import connect as connect_log
 from projections.engine import aggregate_of, load
@@ -419,7 +419,7 @@ def catch_up(ledger: Ledger, progress: Callable[[int, int], None] | None = None)
                     "another program keeps reading the old ones" if busy else f"the file is damaged ({error})"
                 )
             remove_database(path)
-            sys.stderr.write(f"gatebook: {path}: the views are made anew: {why}\n")
+            tell(f"{path}: the views are made anew: {why}")
         try:
             build(ledger, path, progress)
         except sqlite3.OperationalError as error:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from commands.context import Context, emit
 from commands.flags import Args, Command, Flag
 
@@ -110,7 +108,9 @@ def require(args: Args, context: Context) -> int:
 
     done = submit(ledger, origin, decide)
     for warning in warnings(new):
-        sys.stderr.write(f"gatebook: warning: {warning}\n")
+        from ledger.notice import tell
+
+        tell(warning)
     emit({**_document(new, done.events[0].seq), "signed_by": principal})
     return 0
 

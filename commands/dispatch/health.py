@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 
 from commands.dispatch.healthfile import MAX_BYTES, parse_health, render
 from ledger.errors import Invalid, Refused, Usage
@@ -131,9 +130,9 @@ class HealthFile:
         try:
             write_whole(self.path, rendered)
         except OSError as error:
-            sys.stderr.write(
-                f"gatebook: warning: {self.path}: {error.strerror}: the view lags, the ledger has the record\n"
-            )
+            from ledger.notice import tell
+
+            tell(f"{self.path}: {error.strerror}: the view lags, the ledger has the record")
 
     def close(self) -> None:
         """Close the ledger if this opened one."""

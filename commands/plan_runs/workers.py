@@ -110,9 +110,9 @@ def own_folder(work_dir: str, stop: Interruption) -> int:
     lock = os.open(work_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         if not _locked_within(lock, 0, stop):
-            sys.stderr.write(
-                f"gatebook: the worker in {work_dir} is still at work; it has {PATIENCE_SECONDS:.0f} s to end\n"
-            )
+            from ledger.notice import tell
+
+            tell(f"the worker in {work_dir} is still at work; it has {PATIENCE_SECONDS:.0f} s to end")
             if not _locked_within(lock, PATIENCE_SECONDS, stop):
                 _end_orphan(work_dir, lock, stop)
     except BaseException:

@@ -212,6 +212,21 @@ def test_errors_can_be_json(here):
     assert json.loads(done.err)["level"] == "error"
 
 
+def test_what_is_told_beside_the_answer_follows_the_log_format_and_level(here, monkeypatch):
+    import json
+
+    def no_room(*_words):
+        raise OSError(28, "No space left on device")
+
+    (here / "proof").write_text("{}\n")
+    assert json.loads(call("--log-format", "json", "check-proof", "proof").err)["level"] == "error"
+    assert call("--log-level", "error", "check-proof", "proof").err.startswith("gatebook: proof file:")
+    monkeypatch.setattr("ledger.home.HeadMemory.write", no_room)
+    assert json.loads(call("--log-format", "json", *NOTE).err)["level"] == "warning"
+    assert call("--log-level", "error", *NOTE).err == ""
+    assert "gatebook: warning: " in call(*NOTE).err
+
+
 def test_a_fault_of_ours_is_told_as_such_in_one_line(here, monkeypatch):
     monkeypatch.setattr(entry, "_dispatch", lambda _argv, _context: 1 / 0)
     done = call(*NOTE)
