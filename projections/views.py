@@ -361,7 +361,11 @@ def bring_up(
 def build(
     ledger: Ledger, path: str, progress: Callable[[int, int], None] | None = None, upto: int | None = None
 ) -> int:
-    """Make views at `path` from nothing, up to event `upto`, while the caller holds them; returns the number of events. The file appears whole or not at all."""
+    """Make views at `path` from nothing, up to event `upto`, while the caller holds them; returns the number of events. The file appears whole or not at all.
+
+    Raises:
+        Unavailable: there is no room for them, or no right to write them.
+    """
     temporary = path + NEW
     remove_database(temporary)  # of one that was killed
     os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -378,10 +382,17 @@ def build(
         database.execute("COMMIT")
         database.close()
         os.rename(temporary, path)
+    except sqlite3.OperationalError as error:
+        remove_database(temporary)
+        raise _unwritable(path, error) from None
     except BaseException:
         remove_database(temporary)
         raise
     return done
+
+
+def _unwritable(path: str, error: sqlite3.Error) -> Unavailable:
+    return Unavailable(f"{path}: {error}: the views cannot be written")
 
 
 @contextlib.contextmanager
@@ -414,16 +425,17 @@ def catch_up(ledger: Ledger, progress: Callable[[int, int], None] | None = None)
                 database.close()
                 why = "they were made by other folds or from another history"
             except sqlite3.Error as error:
-                busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                if code == sqlite3.SQLITE_FULL:
+                    raise _unwritable(path, error) from None  # what stands is sound, and has no room to grow
                 why = (
-                    "another program keeps reading the old ones" if busy else f"the file is damaged ({error})"
+                    "another program keeps reading the old ones"
+                    if code == sqlite3.SQLITE_BUSY
+                    else f"the file is damaged ({error})"
                 )
             remove_database(path)
             tell(f"{path}: the views are made anew: {why}")
-        try:
-            build(ledger, path, progress)
-        except sqlite3.OperationalError as error:
-            raise Unavailable(f"{path}: {error}: the views cannot be written") from None
+        build(ledger, path, progress)
         return connect(path)
 
 

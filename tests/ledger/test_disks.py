@@ -247,6 +247,35 @@ print(refused > 10)
     again.close()
 
 
+def gatebook(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "commands", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_views_that_find_no_room_are_said_and_the_ones_that_stand_stay(disk, home):
+    """F56: whoever has no room must not be told that the file is damaged, nor lose it."""
+    one = disk("size=2m")
+    ledger, _ = create_ledger(os.path.join(one.path, "l"), ORIGIN)
+    ledger.append([draft("x-a/1")], ORIGIN)
+    place = ["--ledger", os.path.join(one.path, "l")]
+    assert gatebook(*place, "query", "SELECT count(*) FROM events").returncode == 0
+    views = os.path.join(one.path, "l", "views.db")
+    size = os.path.getsize(views)
+    ledger.append([draft("x-a/1", content=b"word " * 20_000)], ORIGIN)
+    ledger.close()
+    one.fill()
+    for words in (["rebuild"], ["rebuild", "--check"], ["query", "SELECT count(*) FROM events"]):
+        done = gatebook(*place, *words)
+        assert done.returncode == 75, (words, done.stderr)
+        assert done.stderr.count("\n") == 1
+        assert "full" in done.stderr
+        assert "damaged" not in done.stderr
+    assert os.path.getsize(views) == size
+    one.clear()
+    assert gatebook(*place, "rebuild", "--check").returncode == 0
+
+
 def test_the_command_says_it_in_one_line_with_exit_75(disk, home):
     full = disk("size=1m")
     folder = os.path.join(full.path, "l")
@@ -254,10 +283,9 @@ def test_the_command_says_it_in_one_line_with_exit_75(disk, home):
     full.fill()
     with open(os.path.join(full.path, "..", "big"), "wb") as file:
         file.write(b"z" * 300_000)
-    done = subprocess.run(
-        [sys.executable, "-m", "commands", "--ledger", folder, "append", "--stream", "x-a/1", "--type", "x.a.b", "--content", f"@{file.name}"],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+    done = gatebook(
+        "--ledger", folder, "append", "--stream", "x-a/1", "--type", "x.a.b", "--content", f"@{file.name}"
+    )
     assert done.returncode == 75, done
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
