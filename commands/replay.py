@@ -8,7 +8,7 @@ import time
 from commands.context import Context, emit, say
 from commands.flags import Args, Command, Flag
 from commands.moments import until
-from commands.verify import compare_stream, unreadable
+from commands.verify import Remembered, compare_stream, unreadable
 from ledger.errors import Tampered
 from ledger.leftovers import VIEWS
 
@@ -29,14 +29,14 @@ def _judge(ledger: Ledger, args: Args) -> tuple[Report, dict[str, object]]:
     from commands.progress import Bar
     from projections.replay import replay
 
-    reader = ledger.store.reader()
+    reader, memory = ledger.store.reader(), Remembered(ledger)
     upto = None if args.to is None else until(reader, args.to, "--to")
     bar = Bar("replaying")
     began = time.monotonic()
     try:
         report, running = replay(
             ledger.store,
-            memory=None if ledger.archive else ledger.memory(),
+            memory=memory.head,
             progress=bar.callback(),
             upto=upto,
         )
@@ -65,6 +65,7 @@ def _judge(ledger: Ledger, args: Args) -> tuple[Report, dict[str, object]]:
 
             report.blame(Wrong("views-differ", None, "views", "the states folded from the log", differ[0]))
     compare_stream(ledger, report)
+    memory.compare(report)
     return report, more
 
 

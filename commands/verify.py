@@ -45,6 +45,30 @@ def compare_stream(ledger: Ledger, report: Report) -> None:
         report.blame(Wrong(fault.verdict, fault.seq, "stream", "what this machine read from it", str(fault)))
 
 
+class Remembered:
+    """This machine's memory of a ledger's head; a damaged one is told after all the events, since who meets it is told to verify."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.head: tuple[int, bytes] | None = None
+        self._damage: Tampered | None = None
+        if not ledger.archive:
+            try:
+                self.head = ledger.memory()
+            except Tampered as error:
+                self._damage = error
+
+    def compare(self, report: Report) -> None:
+        """Make a damaged memory the verdict where nothing else is wrong."""
+        if report.ok and self._damage is not None:
+            from ledger.verify import Wrong
+
+            report.blame(
+                Wrong(
+                    self._damage.verdict, None, "memory of the head", "a number and a hash", str(self._damage)
+                )
+            )
+
+
 def describe(report: Report, promise: str) -> str:
     """The verdict in a line or two for people."""
     head = f"head {report.head_seq} {report.head_hash.hex()[:16]}…"
@@ -90,9 +114,9 @@ def examine(ledger: Ledger, args: Args) -> tuple[Report, str]:
         attested = compare_with(ledger, args.against)
     bar = Bar("verifying")
     try:
-        memory = None if ledger.archive else ledger.memory()
+        memory = Remembered(ledger)
         jobs = jobs_for(ledger.store.head().seq, args.jobs)
-        report = verify(ledger.store, memory=memory, jobs=jobs, since=since, progress=bar.callback())
+        report = verify(ledger.store, memory=memory.head, jobs=jobs, since=since, progress=bar.callback())
     finally:
         bar.close()
     size, promise = (attested.head.size, attested.promise) if attested is not None else (0, "recorded")
@@ -102,6 +126,7 @@ def examine(ledger: Ledger, args: Args) -> tuple[Report, str]:
             size, promise = recorded, how
         report.checkpointed = size
         report.after_checkpoint = report.head_seq - size
+    memory.compare(report)
     return report, promise
 
 

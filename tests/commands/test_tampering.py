@@ -221,6 +221,24 @@ def test_the_last_events_deleted_are_found_by_this_machines_memory(original, cop
     assert not found["ok"]
 
 
+@pytest.mark.parametrize("command", ["verify", "replay"])
+def test_a_damaged_memory_is_told_after_every_event_was_checked(original, copy, tmp_path, command):
+    """Whoever meets the damage is told to verify first: that must say something of the events."""
+    _, head = original
+    ledger = open_ledger(str(copy))
+    heads = tmp_path / "state" / "gatebook" / "heads"
+    heads.mkdir(parents=True)
+    (heads / ledger.id).write_text("garbage")
+    ledger.close()
+    done = call("--ledger", str(copy), command, "--json")
+    found = json.loads(done.out)
+    assert (done.code, found["verdict"], found["events"]) == (3, "content-mismatch", head.seq)
+    assert found["first_wrong"]["field"] == "memory of the head"
+    tamper(copy, "UPDATE events SET data = x'7b7d' WHERE seq = 2")
+    found = json.loads(call("--ledger", str(copy), command, "--json").out)
+    assert (found["first_wrong"]["seq"], found["first_wrong"]["field"]) == (2, "data")
+
+
 def test_no_events_at_all_is_not_fine(copy):
     """F5, F13"""
     tamper(copy, "DELETE FROM events")
