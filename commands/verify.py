@@ -60,7 +60,7 @@ class Remembered:
     def compare(self, report: Report) -> None:
         """Make a damaged memory the verdict where nothing else is wrong."""
         if report.ok and self._damage is not None:
-            from ledger.verify import Wrong
+            from ledger.walk import Wrong
 
             report.blame(
                 Wrong(

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger import sharing
-from ledger import verify as verification
 from ledger.access import create_ledger
 from ledger.canonical import encode, quote
 from ledger.event import ZERO_HASH, Draft, Head, Origin, chain_hash, seal
