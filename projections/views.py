@@ -206,7 +206,8 @@ class Catchup:
         done, last = 0, None
         for page in _pages(store, start, head):
             rows = [_row(row, store) for row in page]
-            self._touched.update([(row[1], row[3]) for row in rows if row[4] in TYPES])  # type: ignore[misc]
+            # Open types live in streams of x kinds; any other type there or elsewhere is folded, or stops its fold.
+            self._touched.update([(row[1], row[3]) for row in rows if row[2][:1] != "x" or row[4] in TYPES])  # type: ignore[misc, index]
             whole = len(rows) - len(rows) % GROUP
             for at in range(0, whole, GROUP):
                 execute(_INSERT_GROUP, tuple(chain.from_iterable(rows[at : at + GROUP])))

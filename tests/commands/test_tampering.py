@@ -510,3 +510,19 @@ def test_the_forger_of_an_unknown_type_is_found_by_replay(original, copy, monkey
     assert done.code == 3, (done.out, done.err)
     assert "not-lawful" in done.out
     assert msgspec.json.decode(done.out)["first_wrong"]["seq"] == 10
+
+
+@pytest.mark.parametrize("stand", [True, False])
+@pytest.mark.parametrize(
+    ("stream", "name"), [("circuit/a|b", "circuit.melted"), ("circuit/a|b", "x.a.b"), ("melted/1", "x.a.b")]
+)
+def test_the_read_models_stop_at_an_unknown_type_and_never_skip_it(copy, stream, name, stand):
+    """F67: from nothing, and on views that stand."""
+    place = ("--ledger", str(copy))
+    if stand:
+        assert call(*place, "rebuild").code == 0
+    ledger = open_ledger(str(copy))
+    ledger.append([Draft(stream, name, b"{}")], ORIGIN)
+    ledger.close()
+    call(*place, "query", "SELECT count(*) FROM events").refused(3, "upgrade gatebook")
+    call(*place, "rebuild").refused(3, "upgrade gatebook")
