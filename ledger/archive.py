@@ -33,10 +33,18 @@ _MEMBERS = {"envelope", "data", "salt", "content", "hash"}
 
 
 def _content_text(content: bytes) -> str:
+    """Text where it is UTF-8; base64 where it is not, or where a large text would be longer in JSON: a line has a limit."""
     try:
-        return quote(content.decode())
+        text = content.decode()
     except UnicodeDecodeError:
-        return f'{{"base64":"{base64.b64encode(content).decode()}"}}'
+        return _base64(content)
+    quoted = quote(text)
+    escapes = len(quoted) - len(text)
+    return _base64(content) if len(content) > MAX_CONTENT and escapes * 3 > len(content) else quoted
+
+
+def _base64(content: bytes) -> str:
+    return f'{{"base64":"{base64.b64encode(content).decode()}"}}'
 
 
 def export_line(event: Event, store: SQLiteStore) -> bytes:

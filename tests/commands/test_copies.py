@@ -112,6 +112,18 @@ def test_an_export_that_is_not_whole_or_not_as_it_was_makes_no_archive(here, dam
     assert sorted(os.listdir(here)) == before
 
 
+@pytest.mark.parametrize("content", [b"\0" * 600_000, b'"' * 600_000, "\u00fc\n".encode() * 200_000])
+def test_a_large_text_never_makes_a_line_that_no_import_takes(here, content):
+    """64 MiB of control characters would be six times as long as JSON text, and over the limit of a line."""
+    ledger = open_ledger(str(here))
+    ledger.append([Draft("x-n/1", "x.n.added", content=content)], ORIGIN)
+    ledger.close()
+    call("export", "--out", "l.jsonl").json()
+    assert len((here / "l.jsonl").read_bytes().splitlines()[-1]) < len(content) * 3 // 2
+    call("import", "l.jsonl", "--to", "a").json()
+    assert head(here / "a") == head(here)
+
+
 def test_an_import_never_replaces_anything(here):
     exported(here)
     (here / "a").mkdir()
