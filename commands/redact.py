@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from ledger.event import Origin
     from projections.engine import Proposal, World
 
+AT_ONCE = (
+    3500  # events that one ledger.redacted names: so many of the largest numbers fit into 64 KiB of data
+)
+
 
 def purge(ledger: Ledger, origin: Origin) -> bool:
     """Remove what could still hold erased content: views, artifacts that no event names, the WAL. False: a reader is in the way."""
@@ -59,7 +63,10 @@ def run(args: Args, context: Context) -> int:
             return []
         for seq in erased:
             world.reader.erase(seq)
-        return [Proposal("ledger", "ledger.redacted", Redacted(tuple(erased)), content=reason)]
+        parts = (erased[at : at + AT_ONCE] for at in range(0, len(erased), AT_ONCE))
+        return [
+            Proposal("ledger", "ledger.redacted", Redacted(tuple(part)), content=reason) for part in parts
+        ]
 
     done = submit(ledger, origin, decide)
     # Crash here: the record and the erasure stand (one transaction); the same call again finishes the purge.

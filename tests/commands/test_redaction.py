@@ -243,3 +243,25 @@ def test_a_journal_that_a_reader_removes_first_is_removed(tmp_path, monkeypatch)
     monkeypatch.setattr(os.path, "lexists", lambda _path: True)
     remove_database(str(tmp_path / "views.db"))
     assert os.listdir(tmp_path) == []
+
+
+def test_more_events_than_one_record_can_name_are_erased_in_one_piece(cli, monkeypatch):
+    from commands import redact
+
+    monkeypatch.setattr(redact, "AT_ONCE", 2)
+    for _ in range(5):
+        cli.ok("append", "--stream", "x-n/1", "--type", "x.n.a", "--content", "gone")
+    reply = json.loads(cli.ok("redact", "2", "3", "4", "5", "6", "--reason", "asked to"))
+    assert (reply["seq"], reply["redacted"]) == (7, [2, 3, 4, 5, 6])
+    records = [json.loads(line) for line in cli.ok("log", "--type", "ledger.redacted", "--json").splitlines()]
+    assert [record["data"]["events"] for record in records] == [[2, 3], [4, 5], [6]]
+    assert {record["content"] for record in records} == {"asked to"}
+    assert json.loads(cli.ok("replay", "--json"))["ok"]
+
+
+def test_a_record_of_the_most_events_fits_into_its_data():
+    from commands.redact import AT_ONCE
+    from ledger.canonical import MAX_SAFE, encode
+    from ledger.event import MAX_DATA
+
+    assert len(encode({"events": [MAX_SAFE] * AT_ONCE})) <= MAX_DATA
