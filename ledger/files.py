@@ -15,21 +15,27 @@ def write_whole(path: str, content: bytes, mode: int = 0o600) -> None:
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     except OSError as error:
-        # The caller's file is what a user knows, not the temporary one.
-        raise OSError(error.errno, error.strerror, path) from None
+        raise _of(path, error) from None
     try:
         view = memoryview(content)
         while view:
             view = view[os.write(handle, view) :]
         os.fsync(handle)
         os.rename(temporary, path)
-    except BaseException:
+    except BaseException as error:
         if os.path.lexists(temporary):  # interrupted right after it got its name, it is there no more
             os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise _of(path, error) from None
         raise
     finally:
         os.close(handle)
     flush_names(folder)
+
+
+def _of(path: str, error: OSError) -> OSError:
+    """`error` with the file that a user knows, not the temporary one."""
+    return OSError(error.errno, error.strerror, path)
 
 
 def flush_names(folder: str) -> None:

@@ -35,6 +35,18 @@ def start_after(ledger: Ledger, path: str) -> tuple[Attested, bytes]:
     return found, LogTree(ledger.store, ledger.folder).start_after(found.head, ledger.store.head().seq)
 
 
+def _last_note(ledger: Ledger, before: int = 2**62) -> tuple[int, bytes] | None:
+    """The newest checkpoint on record whose note was not redacted, as the event's number and the note; None where there is none."""
+    reader = ledger.store.reader()
+    while found := reader.of_type("ledger.checkpointed", 100, before):
+        for event in found:
+            note = ledger.store.artifact(event)
+            if note is not None:
+                return event.seq, note
+        before = found[-1].seq
+    return None
+
+
 def check_recorded(ledger: Ledger, report: Report) -> tuple[int, str]:
     """(size, promise) of the last checkpoint on record; (0, "recorded") without one.
 
@@ -43,17 +55,17 @@ def check_recorded(ledger: Ledger, report: Report) -> tuple[int, str]:
     """
     from ledger.walk import Wrong
 
-    events = ledger.store.reader().of_type("ledger.checkpointed", 1, before=report.head_seq + 1)
-    content = ledger.store.artifact(events[0]) if events else None
-    if content is None:
+    last = _last_note(ledger, report.head_seq + 1)
+    if last is None:
         return 0, "recorded"
+    seq, note = last
     expected = "a note that this ledger's keys signed, over its events"
     try:
-        found = attest(ledger, content.decode("utf-8", "replace"))
+        found = attest(ledger, note.decode("utf-8", "replace"))
         LogTree(ledger.store, ledger.folder).confirm(found.head, report.head_seq)
     except (Tampered, Refused, Invalid) as error:
         verdict = error.verdict if isinstance(error, Tampered) else "content-mismatch"
-        report.blame(Wrong(verdict, events[0].seq, "content", expected, str(error)))
+        report.blame(Wrong(verdict, seq, "content", expected, str(error)))
         return 0, "recorded"
     return found.head.size, found.promise
 
@@ -61,11 +73,10 @@ def check_recorded(ledger: Ledger, report: Report) -> tuple[int, str]:
 def reach(ledger: Ledger) -> Attested | None:
     """The last checkpoint in the ledger's own record and what it promises; None where there is none to be read.
 
-    Says nothing of the events, as `attest` does not; costs one event.
+    Says nothing of the events, as `attest` does not.
 
     Raises:
         Tampered, Refused: the recorded note is not one of this ledger's keys.
     """
-    found = ledger.store.reader().of_type("ledger.checkpointed", 1)
-    content = ledger.store.artifact(found[0]) if found else None
-    return attest(ledger, content.decode()) if content is not None else None
+    last = _last_note(ledger)
+    return attest(ledger, last[1].decode()) if last is not None else None

@@ -184,6 +184,18 @@ def test_a_replay_up_to_a_moment_before_a_redaction_is_no_false_alarm(kept):
     assert (code, json.loads(out)["first_wrong"]["seq"]) == (3, seq)
 
 
+def test_a_checkpoint_whose_note_was_redacted_leaves_the_one_before(kept):
+    """Its events stay attested, in `verify` and in `log`."""
+    kept.ok("checkpoint")
+    last = json.loads(kept.ok("log", "-n", "1", "--json"))
+    assert last["type"] == "ledger.checkpointed"
+    kept.ok("redact", str(last["seq"]), "--reason", "test")
+    assert json.loads(kept.ok("verify", "--json"))["after_checkpoint"] == last["seq"] + 1 - 21
+    assert "attested up to event 21" in kept.ok("verify")
+    promises = [json.loads(line)["promise"] for line in kept.ok("log", "--json").splitlines()]
+    assert promises == ["attested"] * 21 + ["recorded"] * (last["seq"] + 1 - 21)
+
+
 def test_an_artifact_that_is_redacted_while_it_is_verified_is_no_false_alarm(cli):
     from ledger.access import open_ledger
     from ledger.event import ZERO_HASH

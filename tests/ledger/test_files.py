@@ -36,3 +36,11 @@ def test_whole_files_are_written_beside_flushed_and_renamed(tmp_path, monkeypatc
     assert os.listdir(tmp_path) == ["view.json"]
     with open(path, "rb") as file:
         assert file.read() == b"one"
+
+
+def test_a_failure_names_the_callers_file(tmp_path):
+    (tmp_path / "folder").mkdir()
+    for place in ("folder", "none/file"):
+        with pytest.raises(OSError, match=f"'{tmp_path}/{place}'"):
+            module.write_whole(str(tmp_path / place), b"x")
+    assert [name for name in os.listdir(tmp_path) if name != "folder"] == []
