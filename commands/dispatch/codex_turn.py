@@ -75,6 +75,8 @@ def run_turn(turn: Turn, *, timeout: float, actor: str = "") -> Returned:
 
 
 def _converse(server: Server, turn: Turn) -> Returned:
+    progress = _Progress()
+    server.on_request = lambda message: _refuse(server, message, progress)
     try:
         initialize(server)
     except RequestError:
@@ -86,7 +88,6 @@ def _converse(server: Server, turn: Turn) -> Returned:
         number = _start_turn(server, turn, thread)
     except RequestError as error:
         return failed(f"codex refused {error}")
-    progress = _Progress()
     try:
         _follow(server, thread, number, progress)
     except WireError as error:
@@ -141,7 +142,7 @@ def _follow(server: Server, thread: str, number: str, progress: _Progress) -> No
         if "id" in message:
             _refuse(server, message, progress)
         elif message["method"] == "account/rateLimits/updated":
-            progress.limits = params.get("rateLimits")
+            progress.limits = params.get("rateLimits") or progress.limits  # null takes nothing back
         elif _is(params.get("threadId"), thread) and _note(message["method"], params, number, progress):
             return
 

@@ -8,7 +8,7 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 MAX_LINE = 32 * 1024 * 1024
 GRACE = 10.0  # seconds in which an interrupted turn may still end by itself
@@ -35,6 +35,7 @@ class Server:
     """A running server that speaks JSON lines, in a session of its own; `close` ends it and everything it started.
 
     `argv` is `codex app-server` unless another is given; `extra` stands in every message (MCP wants `jsonrpc`).
+    `on_request` answers what the server asks of us while we wait for it: it may not go on before that.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Server:
         self._buffer = b""
         self._pending: list[dict[str, object]] = []
         self._number = 0
+        self.on_request: Callable[[dict[str, object]], None] | None = None
         self._extra = extra or {}
         self._child = subprocess.Popen(
             list(argv) or [binary(), "app-server"],
@@ -93,6 +95,9 @@ class Server:
         self.send({"id": self._number, "method": method, "params": params})
         while True:
             message = self._next()
+            if self.on_request is not None and "method" in message and "id" in message:
+                self.on_request(message)
+                continue
             if "method" in message or message.get("id") != self._number:
                 self._pending.append(message)
                 continue

@@ -224,6 +224,21 @@ def test_every_request_of_the_server_is_answered_with_a_refusal_and_fails_the_tu
         assert reply == {"id": 0, **answer}
 
 
+@pytest.mark.parametrize("step", ["initialize", "thread/start", "turn/start"])
+def test_a_server_that_asks_before_it_answers_us_is_refused_at_once(fake, step):
+    asked = {"id": 0, "method": "item/fileChange/requestApproval", "params": {"threadId": "T"}}
+    answer = {"initialize": INITIALIZED, "thread/start": THREAD, "turn/start": TURN}[step]
+    number = {"initialize": 1, "thread/start": 2, "turn/start": 3}[step]
+    after = [completed(items=[said("done")["params"]["item"]])]
+    result = fake(
+        *after,
+        timeout=60,
+        **{step: [asked], "answer": [{"id": number, **answer}, *(after if step == "turn/start" else [])]},
+    )
+    assert (result.status, result.healthy, result.ending) == ("failed", True, "failed")
+    assert {"id": 0, "result": {"decision": "cancel"}} in fake.heard()
+
+
 def test_a_server_that_goes_on_waiting_after_a_refusal_is_not_waited_for(fake, monkeypatch):
     monkeypatch.setattr("commands.dispatch.codex_turn.GRACE", 0.5)
     started = time.monotonic()
