@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from commands.context import Context, emit
-from commands.dispatch.health import HealthFile, adopt, at_given, circuits_in, moment
+from commands.dispatch.health import HealthFile, adopt, at_given, check_state, circuits_in, moment
 from commands.flags import Args, Command, Flag
 from ledger.errors import GatebookError, Invalid, Refused, Usage
 
@@ -331,6 +331,7 @@ def select(args: Args, context: Context) -> int:
     authors = parse_list(args.authoring_providers or "", "--authoring-providers")
     attempted = parse_attempted(args.attempted or "")
     at = moment(args.now)
+    check_state(args.state)
     return _blockers(lambda: emit(select_once(args, context, executors, authors, attempted, at).reply()))
 
 

@@ -7,7 +7,7 @@ caller learns which ledger they stand in, so that its own events can name that o
 from __future__ import annotations
 
 from commands.context import Context
-from commands.dispatch.health import HealthFile, moment
+from commands.dispatch.health import HealthFile, check_state, moment
 from commands.route import closed, in_health, opened
 
 TYPE_CHECKING = False
@@ -32,9 +32,10 @@ class Named:
 
 
 class Circuits:
-    """The user's provider health as a dispatch uses it; `at` is the time given for the whole call, None for the clock."""
+    """The user's provider health as a dispatch uses it; `now` is the time given for the whole call, None for the clock."""
 
     def __init__(self, state: str | None, context: Context, now: str | None) -> None:
+        check_state(state)
         self._state = state
         self._now = now
         # The dispatch's own --ledger is the project's; health has its ledger beside its file.

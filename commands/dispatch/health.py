@@ -66,12 +66,17 @@ def _in_whole_seconds(circuit: Circuit) -> Circuit:
     )
 
 
+def check_state(path: str | None) -> None:
+    """Usage for a --state that names no file; asked before any other file is read."""
+    if path == "":
+        raise Usage("--state must not be empty")
+
+
 class HealthFile:
     """The JSON file at `path` and the ledger behind it; `raw` is what the file held when it was last read."""
 
     def __init__(self, path: str | None, context: Context) -> None:
-        if path == "":
-            raise Usage("--state must not be empty")
+        check_state(path)
         self.path = os.path.realpath(path or _default_file(context))
         self._context = context
         self._named = context.ledger_given is not None

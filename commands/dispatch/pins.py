@@ -1,8 +1,8 @@
 """What a worker may not have touched, pinned before it begins and compared when it is back (contract page dispatch).
 
 In a git work tree: HEAD and where it went, refs, stash, index, configuration, hooks, local remotes and every file;
-outside git every file of the working directory and of the allowed paths. Always: the user's git and gatebook
-configuration, and the rubric of the project.
+outside git every file of the working directory and of the allowed paths. The same of each repository inside (a
+submodule, a clone). Always: the user's git and gatebook configuration, and the rubric of the project.
 """
 
 from __future__ import annotations
@@ -63,7 +63,30 @@ def _take(ceiling: Ceiling, without: list[str], before: Mapping[str, Any] | None
     outer = [root for root in roots if not any(root != other and inside(root, other) for other in roots)]
     known: Manifest | None = before["files"] if before is not None else None
     files = manifest_of(dict.fromkeys(outer), without, known)
-    return {"git": git, "without": without, "files": files, "config": manifest_of(_user_config(without))}
+    nested = _nested_pins(files, "" if git is None else git["top"])
+    files = {path: entry for path, entry in files.items() if _repository_of(path) not in nested}
+    files |= {os.path.join(top, ".git"): ["", "a repository"] for top in nested}  # as one thing, that comes or goes
+    config = manifest_of([*_user_config(without), *_read_by_git(ceiling.folder)])
+    return {"git": git, "nested": nested, "without": without, "files": files, "config": config}
+
+
+def _repository_of(path: str) -> str:
+    """The directory whose `.git` (or something in it) `path` is, empty for any other path."""
+    top, found, rest = f"{path}{os.sep}".partition(f"{os.sep}.git{os.sep}")
+    return top if found else ""
+
+
+def _nested_pins(files: Manifest, outer: str) -> dict[str, Any]:
+    """The pins of each repository but `outer` whose `.git` stands among `files`, by its directory; what git takes for none is none."""
+    found = {}
+    for top in sorted({_repository_of(path) for path in files} - {"", outer}):
+        try:
+            pins = _git_pins(top)
+        except GatebookError:
+            continue
+        if pins is not None and pins["top"] == top:
+            found[top] = pins
+    return found
 
 
 def compare_pins(ceiling: Ceiling, before: Mapping[str, Any], granting: Collection[str]) -> Comparison:
@@ -74,6 +97,11 @@ def compare_pins(ceiling: Ceiling, before: Mapping[str, Any], granting: Collecti
     stray = [path for path in changed if not ceiling.permits(path)]
     files = [path for path in changed if ceiling.permits(path)]
     violation, detail = _git_violation(before["git"], after["git"], granted, ceiling)
+    for top in sorted(before["nested"].keys() & after["nested"].keys()):
+        if violation:
+            break
+        violation, detail = _git_violation(before["nested"][top], after["nested"][top], granted, ceiling)
+        detail = f"{detail}, in {_shown(top, ceiling)}"
     if not violation and "config" not in granted and changed_between(before["config"], after["config"]):
         violation, detail = "config", "the user's configuration or the rubric changed"
     if not violation and stray:
@@ -170,6 +198,18 @@ def _user_config(own_folders: list[str]) -> list[str]:
     if os.environ.get("GIT_CONFIG_GLOBAL"):
         places.append(os.environ["GIT_CONFIG_GLOBAL"])
     return list(dict.fromkeys([*places, *(os.path.join(folder, "rubric.yaml") for folder in own_folders)]))
+
+
+def _read_by_git(folder: str) -> list[str]:
+    """Every file that git reads its configuration from in `folder`, those that others include too."""
+    from commands.git import run_git
+
+    try:
+        listed = run_git(["config", "--list", "--show-origin", "--name-only", "-z"], folder)
+    except GatebookError:  # no git, or a file it cannot read: those of a fixed place are watched all the same
+        return []
+    origins = {part.removeprefix(b"file:") for part in listed.split(b"\0") if part.startswith(b"file:")}
+    return [os.path.realpath(os.path.join(folder, os.fsdecode(origin))) for origin in sorted(origins)]
 
 
 def _local_remotes(git: Git, top: str) -> dict[str, str]:

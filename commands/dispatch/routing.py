@@ -99,8 +99,8 @@ def parse_list(text: str, flag: str) -> list[str]:
     value = _json_value(text)
     if value is _NOT_JSON and text[0] not in '[{"':
         return [name for item in text.split(",") if (name := item.strip())]
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise Usage(f"{flag} must be a JSON list of text, or names separated by commas")
+    if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
+        raise Usage(f"{flag} must be a JSON list of text that is not empty, or names separated by commas")
     return value
 
 

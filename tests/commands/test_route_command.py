@@ -410,6 +410,8 @@ def test_a_credential_gets_in_by_no_name(here):
         ["select", "--rubric", "missing.yaml", "--route", "default", "--native-provider", "p1", "--executors", '{"a":1}'],
         ["select", "--rubric", "missing.yaml", "--route", "default", "--native-provider", "p1", "--executors", "[1]"], ["select", "--rubric", "missing.yaml", "--route", "default", "--native-provider", "p1", "--executors", "[", "--state", "s.json"],
         ["select", "--rubric", "missing.yaml", "--route", "default", "--native-provider", "p1", "--executors", "", "--attempted", "a"], ["select", "--rubric", "missing.yaml", "--route", "default", "--native-provider", "p1", "--executors", "", "--now", "2026-08-25"],
+        ["select", "--rubric", "missing.yaml", "--route", "default", "--native-provider", "p1", "--executors", "", "--state", ""],
+        ["validate", "--rubric", "missing.yaml", "--native-provider", "p1", "--executors", "codex", "--authoring-providers", '[""]'],
         ["validate", "--rubric", "missing.yaml", "--native-provider", "p1"], ["validate", "--rubric", "missing.yaml", "--native-provider", "p1", "--executors", "null"], ["select", "--nope"],
     ],
 )  # fmt: skip

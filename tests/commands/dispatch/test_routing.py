@@ -233,6 +233,8 @@ def test_a_list_is_json_or_commas(text, items):
         "-1.5",
         '{"a": "b"}',
         '["a"] x',
+        '[""]',
+        '["a", " "]',
     ],
 )
 def test_what_is_no_list_of_text_is_a_bad_argument(text):

@@ -433,6 +433,58 @@ def test_what_nobody_granted_is_an_authority_failure_and_what_was_granted_is_not
     )
 
 
+def _inner(bench, how):
+    """A repository with a commit inside the work tree: a plain clone, or a submodule."""
+    inner = bench.folder / "inner" if how == "submodule" else bench.work / "inner"
+    inner.mkdir()
+    bench.git("-C", str(inner), "init", "-q")
+    bench.git("-C", str(inner), "commit", "-q", "--allow-empty", "-m", "first")
+    if how == "submodule":
+        bench.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "inner")
+        bench.git("commit", "-qm", "with a submodule")
+
+
+@pytest.mark.parametrize("how", ["clone", "submodule"])
+@pytest.mark.parametrize(
+    ("deed", "violation", "tool"),
+    [
+        ("git('-C', 'inner', 'commit', '-q', '--allow-empty', '-m', 'mine')", "commit", "git commit"),
+        ("git('-C', 'inner', 'tag', 'v1')", "refs", "git tag"),
+        ("git('-C', 'inner', 'config', 'core.pager', 'evil')", "config", "git config"),
+    ],
+)
+def test_a_repository_inside_the_work_tree_is_watched_like_it(bench, how, deed, violation, tool):
+    bench.repository()
+    _inner(bench, how)
+    granted = bench.request(authority={"tools": [tool]}, outcome="granted")
+    assert bench.run(granted, GIT + deed)[1]["blockers"] == []
+    (bench.work / "out.txt").unlink()
+    code, result = bench.run(bench.request(), GIT + deed.replace("v1", "v2").replace("evil", "worse"))
+    assert (code, result["status"], result["artifacts"]["files"]) == (1, "failed", ["out.txt"])
+    assert result["blockers"][0].endswith("in 'inner'")
+    assert [fact for fact in bench.events() if fact.type == "dispatch.returned"][-1].data.violation == violation
+
+
+def test_looking_at_an_inner_repository_is_no_change_and_a_new_one_is_a_file_like_others(bench):
+    bench.repository()
+    _inner(bench, "clone")
+    looked = bench.run(bench.request(outcome="look"), GIT + "git('-C', 'inner', 'status')")[1]
+    assert (looked["blockers"], looked["artifacts"]["files"]) == ([], ["out.txt"])
+    (bench.work / "out.txt").unlink()
+    made = bench.run(bench.request(), GIT + "git('init', '-q', 'new')")[1]
+    assert (made["blockers"], made["artifacts"]["files"]) == ([], ["new/.git", "out.txt"])
+
+
+def test_a_file_that_the_users_git_configuration_includes_is_part_of_it(bench):
+    bench.repository()
+    home = bench.folder / "home"
+    (home / ".gitconfig").write_text("[include]\n path = more\n")
+    (home / "more").write_text("[core]\n pager = cat\n")
+    deed = f"open({str(home / 'more')!r}, 'a').write(' editor = evil')\n"
+    result = bench.run(bench.request(), GIT + deed)[1]
+    assert result["blockers"] == ["authority failure: the user's configuration or the rubric changed"]
+
+
 def test_housekeeping_of_git_is_no_change_of_its_configuration(bench):
     """A commit that was granted may start it by itself; it writes `.git/info/refs`, `packed-refs` and packs."""
     bench.repository()
