@@ -51,6 +51,7 @@ __all__ = [
     "initial",
     "rows",
     "show",
+    "unselectable",
     "voided",
     "wider",
 ]
@@ -253,15 +254,23 @@ def _must_be_open(state: State, fact: Fact, law: Law) -> Requested:
     return state.request
 
 
+def unselectable(state: State, request: Requested) -> str:
+    """Why no candidate at all may be selected for the open `request` now, empty when one may."""
+    last = state.last
+    if last is None:
+        return ""
+    if not last.status and not request.repeatable:
+        return "an attempt has no end and the request may not be repeated"
+    if last.status not in ("", "lost", "availability_failure", "missing_executor"):
+        return "only an outage or a missing executor changes the candidate"
+    return "an attempt broke its authority; no other candidate follows it" if last.violation else ""
+
+
 def _selected(state: State, fact: Fact, law: Law) -> None:
     request, data = _must_be_open(state, fact, law), fact.data
-    last = state.last
-    if last is not None and not last.status and not request.repeatable:
-        law.refuse(fact, "an attempt has no end and the request may not be repeated")
-    if last is not None and last.status not in ("", "lost", "availability_failure", "missing_executor"):
-        law.refuse(fact, "only an outage or a missing executor changes the candidate")
-    if last is not None and last.violation:
-        law.refuse(fact, "an attempt broke its authority; no other candidate follows it")
+    why = unselectable(state, request)
+    if why:
+        law.refuse(fact, why)
     if data.candidate in state.unavailable:
         law.refuse(fact, "the candidate was attempted and is unavailable")
     if data.executor in state.left:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from commands.dispatch.ceiling import PATHS
-from commands.dispatch.circuits import Circuits
+from commands.dispatch.circuits import Circuits, Named
 from commands.dispatch.executors import (
     NATIVE,
     Executor,
@@ -15,6 +15,7 @@ from commands.dispatch.executors import (
 from commands.dispatch.preflight import Stop
 from commands.dispatch.routing import MISSING, Blocked, executor_of, parse_attempted, parse_list
 from ledger.errors import Invalid, Refused
+from projections.dispatch import unselectable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +34,14 @@ def _given(args: Args, name: str) -> str | None:
     """A flag's value; None where the command has no such flag."""
     found: str | None = args.__dict__.get(name)
     return found
+
+
+class _NotNowError(Refused):
+    """What was `found` may not be selected as the request stands."""
+
+    def __init__(self, found: Selection) -> None:
+        super().__init__("no candidate may be selected now")
+        self.found = found
 
 
 class Chooser:
@@ -95,6 +104,8 @@ class Chooser:
         authors = [*work.request.authoring_providers, *self.authors] if independent else []
 
         def check(found: Selection) -> None:
+            if state.request is not None and unselectable(state, state.request):
+                raise _NotNowError(found)
             try:
                 check_mode(self.executor_of(found.endpoint), work.request.context.mode)
             except Refused as error:
@@ -107,6 +118,9 @@ class Chooser:
             )  # fmt: skip
         except Blocked as error:
             raise Stop(_code_of(error, barred), *_blockers(error, barred)) from None
+        except _NotNowError as error:
+            work.selected(error.found, Named())  # refused on record, and no probe is claimed for it
+            raise
         except Stop:
             raise
         except Refused as error:

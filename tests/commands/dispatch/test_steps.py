@@ -114,6 +114,19 @@ def test_the_active_candidate_does_it_itself(steps, bench):
     assert again == (code, reply)  # nobody else is set to work because it was asked twice
 
 
+def test_a_selection_that_may_not_follow_claims_no_probe(steps, bench):
+    steps.open()
+    steps.select()
+    steps.step("attempt")
+    endpoint = ["--provider", "anthropic", "--executor", "native", "--now", "2026-01-01T00:00:00Z"]
+    bench.gatebook("route", "record-failure", *endpoint, "--reason", "rate_limit")
+    code, told = steps.select()
+    assert (code, told["status"]) == (4, "refused")
+    assert "an attempt has no end" in told["blockers"][0]
+    health = json.loads((bench.folder / "state" / "gatebook" / "provider-health.json").read_text())
+    assert health["circuits"]["anthropic|native"]["probe_claimed_at"] is None
+
+
 def test_an_outage_by_hand_leads_to_the_next_candidate(steps, bench):
     bench.executor("gemini", DONE)
     steps.open()
