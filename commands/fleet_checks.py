@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from commands.findings import NOTE, OK, PROBLEM, Finding
+from commands.redact import on_record
 from commands.sync import fleet_store
 from ledger.canonical import load
 from ledger.errors import GatebookError, Unavailable
@@ -298,10 +299,12 @@ def _bucket(store: FleetStore, info: dict[str, object]) -> list[Finding]:
     try:
         seen = Stream(store.link, store.objects.stream).info()
         rows = store.query(
-            "SELECT json_extract(CAST(envelope AS TEXT), '$.content_digest') FROM events WHERE salt IS NULL AND "
+            "SELECT seq, json_extract(CAST(envelope AS TEXT), '$.content_digest') FROM events WHERE salt IS NULL AND "
             "json_extract(CAST(envelope AS TEXT), '$.content_digest') IS NOT NULL ORDER BY seq DESC LIMIT 1000"
         )
-        left = store.objects.get([str(row[0]) for row in rows])
+        recorded = on_record(store.reader()) if rows else set()
+        lost = [int(str(seq)) for seq, _ in rows if seq not in recorded]
+        left = store.objects.get([str(digest) for seq, digest in rows if seq in recorded])
     except NoStream:
         lost = f"there is no bucket {store.objects.bucket}: no content can be stored, and what lay in it is lost to new machines"
         return [
@@ -320,6 +323,16 @@ def _bucket(store: FleetStore, info: dict[str, object]) -> list[Finding]:
     if os.path.lexists(store.owed):
         late = "content that another machine erased may still stand in this replica's files: somebody reads an old snapshot"
         return [Finding("contents", PROBLEM, late, "end long reads (serve, export), then `gatebook sync`")]
+    if lost:
+        return [
+            Finding(
+                "contents",
+                PROBLEM,
+                f"{len(lost)} contents, the first of event {min(lost)}, are not here and were not erased on record: the bucket "
+                "had lost them when this machine read it (verdict content-mismatch)",
+                "restore the bucket, then `gatebook sync` with this replica moved away; or `gatebook redact` them",
+            )
+        ]
     if left:
         return [
             Finding(

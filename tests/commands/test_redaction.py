@@ -141,6 +141,20 @@ def test_redacting_again_changes_nothing(erased):
     assert erased.json("verify", "--json")["head"] == head
 
 
+def test_what_is_gone_without_a_record_is_redacted_on_record(cli):
+    """Others, to whom the content is not lost, erase it by the record; until then it was nobody's redaction."""
+    import apsw
+
+    seq = cli.json("append", "--stream", "x-notes/1", "--type", "x.note", "--content", "a name")["seq"]
+    connection = apsw.Connection(os.path.join(cli.ledger, "ledger.db"))
+    connection.execute("UPDATE events SET content = NULL, salt = NULL WHERE seq = ?", (seq,))
+    connection.close()
+    assert cli("verify")[0] == 3
+    asked = cli.json("redact", seq, "--reason", "r")
+    assert (asked["seq"], asked["redacted"], asked["already"]) == (seq + 1, [seq], [])
+    cli.ok("verify")
+
+
 def test_its_idempotency_key_does_not_bring_the_content_back(cli):
     call = (
         "append",

@@ -14,6 +14,7 @@ import pytest
 from nats_servers import Server
 from store_contract import add, check_chain, draft, whole
 
+from commands.fleet_checks import check_fleet
 from ledger.errors import Conflict, GatebookError, Invalid, Refused, Tampered, Unavailable, Usage
 from ledger.event import Draft, Origin
 from ledger.extension import message_of
@@ -664,6 +665,9 @@ def test_a_content_that_the_bucket_lost_is_seen_by_a_new_machine(url, machine, o
     report = verify(other.store)
     assert (report.verdict, report.first_wrong["seq"]) == ("content-mismatch", event.seq)
     assert verify(ledger.store).ok  # who has it, has it
+    [found] = [each for each in check_fleet(other) if each.name == "contents"]
+    assert found.level == "problem"
+    assert f"1 contents, the first of event {event.seq}, are not here" in found.found
 
 
 def test_a_bucket_that_is_gone_is_said_and_an_empty_one_in_its_place_is_content_lost(
