@@ -113,6 +113,12 @@ def _of_certificates(error: OSError) -> bool:
     return "_ALERT_" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason)
 
 
+def _is_old(version: str) -> bool:
+    """Whether a server of this version knows no atomic batches: it does not refuse them, but ignores what makes them one."""
+    numbers = version[:9].split(".")[:2]
+    return len(numbers) == 2 and all(map(str.isdecimal, numbers)) and tuple(map(int, numbers)) < (2, 12)
+
+
 class Connection:
     """One TCP or TLS connection to one server. Any failure leaves it unusable; `Link` makes the next."""
 
@@ -166,8 +172,12 @@ class Connection:
                     f"nats {self.server}: the context asks for TLS, the server offers none; nothing was sent"
                 )
             self._secure(login, tls_name)
-        if not self.info.get("headers"):
-            raise Unavailable(f"nats {self.server}: a server too old for JetStream headers")
+        version = str(self.info.get("version"))
+        if not self.info.get("headers") or _is_old(version):
+            raise Unavailable(
+                f"nats {self.server}: nats-server {version[:20]} is too old, it stores the events of a batch one by one: "
+                "2.12 or newer is needed"
+            )
         options: dict[str, object] = {
             "echo": True, "headers": True, "lang": "python", "name": "gatebook", "no_responders": True,
             "pedantic": False, "protocol": 1, "tls_required": tls, "verbose": False, "version": "1",

@@ -10,6 +10,7 @@ import ipaddress
 import json
 import os
 import re
+import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -454,8 +455,6 @@ def test_a_seed_is_checked_before_it_is_used():
 
 
 def test_what_is_no_nats_server_is_said(tmp_path):
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as fake:
 
         def serve():
@@ -468,6 +467,32 @@ def test_what_is_no_nats_server_is_said(tmp_path):
         for _ in range(3):
             with pytest.raises(GatebookError):
                 Connection("127.0.0.1", fake.getsockname()[1], Login())
+
+
+@pytest.mark.parametrize(
+    ("version", "old"),
+    [
+        ("2.11.11", True), ("2.9", True), ("1.4.1", True), ("0.0.0", True), ("2.12.0", False), ("2.12.0-RC.1", False), ("2.100.1", False),
+        ("3.0.0", False), ("", False), ("v2.11", False), ("2", False), ("²." + "9" * 5000, False), ("9" * 5000 + ".1", False), ("-1.2", False),
+    ],
+)  # fmt: skip
+def test_a_server_that_would_store_a_batch_in_pieces_is_too_old(version, old):
+    """It ignores what makes a batch one; what is no version of nats-server's is left to do what it can."""
+    with socket.create_server(("127.0.0.1", 0)) as fake:
+
+        def serve():
+            one, _ = fake.accept()
+            with one:
+                one.sendall(b"INFO " + json.dumps({"version": version, "headers": True}).encode() + b"\r\n")
+                one.recv(4096)
+                one.sendall(b"PONG\r\n")
+
+        threading.Thread(target=serve, daemon=True).start()
+        if old:
+            with pytest.raises(Unavailable, match=f"nats-server {version} is too old"):
+                Connection("127.0.0.1", fake.getsockname()[1], Login())
+        else:
+            Connection("127.0.0.1", fake.getsockname()[1], Login()).close()
 
 
 @pytest.mark.parametrize(
