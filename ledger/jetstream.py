@@ -30,6 +30,7 @@ _NOT_FOUND = 10037
 _NO_JETSTREAM = 10039  # for this account
 _TOO_LARGE = 10054
 _SEALED = 10109
+_NO_BATCHES = 10174
 _NOT_ONE = "nats: an answer that is not JetStream's"
 
 
@@ -246,6 +247,10 @@ class Stream:
             raise Invalid(f"nats: stream {self.name}: {text}: its administrator set max_msg_size")
         if code == _SEALED:
             raise Refused(f"nats: stream {self.name}: {text}: it was ended; nothing was recorded")
+        if code == _NO_BATCHES:
+            raise Refused(
+                f"nats: stream {self.name}: {text}; nothing was recorded: its administrator sets allow_atomic (docs/scale.md)"
+            )
         if code:
             # Full, no leader, batch given up: all said before anything is stored.
             raise Unavailable(f"nats: stream {self.name}: {text}")

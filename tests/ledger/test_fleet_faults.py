@@ -701,6 +701,9 @@ def test_a_stream_that_its_administrator_ended_or_limits_refuses_for_good(server
     with pytest.raises(Invalid, match="max_msg_size"):
         add(ledger, draft(data=b'{"text":"%b"}' % (b"x" * 900)))
     add(ledger, draft())
+    change(allow_atomic=False)
+    with pytest.raises(Refused, match="sets allow_atomic"):
+        add(ledger, draft(), draft())
     change(max_bytes=ledger.store.stream.info()["state"]["bytes"] + 100)
     with pytest.raises(Unavailable, match=r"maximum bytes exceeded; nothing was recorded"):
         add(ledger, draft())
