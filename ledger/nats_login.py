@@ -89,7 +89,10 @@ def _read_text(path: str) -> str:
         with open(path, encoding="utf-8") as file:
             return file.read(1 << 20)
     except (OSError, UnicodeDecodeError) as error:
-        raise Usage(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        why = getattr(error, "strerror", None) or error
+        raise Usage(
+            f"NATS login: {path}: {why} (named by $NATS_CREDS, $NATS_CONTEXT or the selected context)"
+        ) from None
 
 
 def _section(text: str, mark: str, path: str) -> str:

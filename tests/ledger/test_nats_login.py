@@ -440,6 +440,13 @@ def test_a_context_that_is_not_there_is_said(name, tmp_path, monkeypatch):
         assert find_login([("a", 1)]).answer("") == {}
 
 
+def test_a_creds_file_that_is_not_there_is_said_with_where_it_was_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("NATS_CREDS", "/no/such/file")
+    with pytest.raises(Usage, match=r"NATS login: /no/such/file: No such file .*\$NATS_CREDS"):
+        find_login([("a", 1)]).answer("")
+
+
 def test_what_is_not_supported_is_refused_not_ignored():
     with pytest.raises(Usage, match="jetstream_domain"):
         Login({"jetstream_domain": "hub"})
