@@ -352,7 +352,7 @@ def active_path(given: str | None) -> str:
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     places = (os.path.join(".gatebook", "rubric.yaml"), os.path.join(config, "gatebook", "rubric.yaml"))
     for place in places:
-        if os.path.exists(place):
+        if os.path.lexists(place):  # a link that leads nowhere is told, not passed over
             return place
     raise Invalid(f"no rubric here: write {places[0]} or {places[1]}, or give --rubric FILE")
 

@@ -410,3 +410,7 @@ def test_the_active_rubric_is_the_given_one_then_the_projects_then_the_users(tmp
     (tmp_path / ".gatebook" / "rubric.yaml").write_text(WHOLE)
     assert active_path(None) == os.path.join(".gatebook", "rubric.yaml")
     assert active_path("x.toml") == "x.toml"
+    (tmp_path / ".gatebook" / "rubric.yaml").unlink()
+    (tmp_path / ".gatebook" / "rubric.yaml").symlink_to("nowhere.yaml")
+    with pytest.raises(Invalid, match="cannot read it"):  # never the user's in its place
+        load_rubric(active_path(None))
