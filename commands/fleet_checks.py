@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 from commands.findings import NOTE, OK, PROBLEM, Finding
-from commands.redact import on_record
 from commands.sync import fleet_store
 from ledger.canonical import load
 from ledger.errors import GatebookError, Unavailable
 from ledger.jetstream import NoStream, Stream, read_answer
+from ledger.leftovers import erased_on_record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,6 +66,10 @@ def _replication(name: str, info: dict[str, object]) -> Finding:
             f"on a cluster of three: `nats stream edit {name} --replicas 3` and the same for OBJ_{name}, by an administrator",
         )
     late = [str(peer.get("name")) for peer in peers if not peer.get("current") or peer.get("offline")]
+    gone = [str(peer.get("name")) for peer in peers if peer.get("offline")]
+    if 2 * len(gone) >= replicas:
+        lost = f"R{replicas}, offline: {', '.join(gone)}: no majority is left, so nothing can be recorded"
+        return Finding("replicas", PROBLEM, lost, "start those servers again")
     if late:
         return Finding(
             "replicas", NOTE, f"R{replicas}, not current: {', '.join(late)}", "look at those servers"
@@ -302,13 +306,13 @@ def _bucket(store: FleetStore, info: dict[str, object]) -> list[Finding]:
             "SELECT seq, json_extract(CAST(envelope AS TEXT), '$.content_digest') FROM events WHERE salt IS NULL AND "
             "json_extract(CAST(envelope AS TEXT), '$.content_digest') IS NOT NULL ORDER BY seq DESC LIMIT 1000"
         )
-        recorded = on_record(store.reader()) if rows else set()
+        recorded = erased_on_record(store.reader()) if rows else set()
         lost = [int(str(seq)) for seq, _ in rows if seq not in recorded]
         left = store.objects.get([str(digest) for seq, digest in rows if seq in recorded])
     except NoStream:
-        lost = f"there is no bucket {store.objects.bucket}: no content can be stored, and what lay in it is lost to new machines"
+        none = f"there is no bucket {store.objects.bucket}: no content can be stored, and what lay in it is lost to new machines"
         return [
-            Finding("contents", PROBLEM, lost, "restore it from a backup; `gatebook init` makes an empty one")
+            Finding("contents", PROBLEM, none, "restore it from a backup; `gatebook init` makes an empty one")
         ]
     except GatebookError as error:
         return [Finding("contents", NOTE, f"not seen: {error}")]

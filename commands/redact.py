@@ -10,7 +10,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ledger.access import Ledger
     from ledger.event import Origin
-    from ledger.store import Reader
     from projections.engine import Proposal, World
 
 AT_ONCE = (
@@ -38,16 +37,9 @@ def purge(ledger: Ledger, origin: Origin) -> bool:
     return store.empty_wal()
 
 
-def on_record(reader: Reader) -> set[int]:
-    """The events that a ledger.redacted event names."""
-    from ledger.canonical import load
-
-    records = (event for event in reader.stream("ledger") if event.type == "ledger.redacted")
-    return {seq for event in records for seq in load(event.data)["events"]}
-
-
 def run(args: Args, context: Context) -> int:
     """Erase the content of the named events and record that it was erased and why."""
+    from ledger.leftovers import erased_on_record
     from projections.engine import Proposal, submit
     from projections.ledger_stream import Redacted
 
@@ -68,7 +60,7 @@ def run(args: Args, context: Context) -> int:
             if event.content_digest is None:
                 raise Invalid(f"event {seq}: has no content (data cannot be erased); nothing was redacted")
             if event.redacted and recorded is None:
-                recorded = on_record(world.reader)
+                recorded = erased_on_record(world.reader)
             # Gone without a record (a bucket that lost it, a tampering): others may have it, who erase by the record.
             if not event.redacted or seq not in (recorded or ()):
                 erased.append(seq)

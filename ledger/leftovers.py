@@ -1,4 +1,4 @@
-"""What must not outlive an erasure: the views beside a log, finished or half made, and files of contents that no event names.
+"""What an erasure names, and what must not outlive it: the views beside a log, finished or half made, and files of contents that no event names.
 
 The views themselves are made by `projections.views`; here are their names and their lock, because a store that follows
 another's redaction removes them, too.
@@ -10,11 +10,14 @@ import fcntl
 import os
 import time
 
+from ledger.canonical import load
 from ledger.event import ARTIFACTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ledger.event import Event
     from ledger.sqlite import SQLiteStore
+    from ledger.store import Reader
 
 VIEWS = "views.db"
 VIEWS_LOCK = "views.lock"
@@ -92,3 +95,16 @@ def remove_artifacts(store: SQLiteStore, named: set[str] | None = None) -> None:
     """Delete what `unnamed_artifacts` finds; the caller holds the ledger's lock, so that nobody is writing one."""
     for name in unnamed_artifacts(store, named):
         os.unlink(os.path.join(store.folder, ARTIFACTS, name))
+
+
+def named_by(event: Event) -> list[int]:
+    """The earlier events whose content `event` says was erased: none unless it is a ledger.redacted."""
+    named = load(event.data).get("events") if event.type == "ledger.redacted" else None
+    return (
+        [seq for seq in named if type(seq) is int and 0 < seq < event.seq] if isinstance(named, list) else []
+    )
+
+
+def erased_on_record(reader: Reader) -> set[int]:
+    """The events that any ledger.redacted event names."""
+    return {seq for event in reader.stream("ledger") for seq in named_by(event)}

@@ -21,7 +21,7 @@ from ledger.files import write_whole
 from ledger.fleet_write import FleetReader, Refusal, Write
 from ledger.follow import Behind, Walk
 from ledger.jetstream import NoStream, Stream, WrongLast
-from ledger.leftovers import hold_views, remove_artifacts, remove_views
+from ledger.leftovers import hold_views, named_by, remove_artifacts, remove_views
 from ledger.nats_client import Silence
 from ledger.objects import Objects
 from ledger.sqlite import INSERT, SQLiteReader, SQLiteStore, explain
@@ -225,7 +225,10 @@ class FleetStore(SQLiteStore):
     def store_events(self, connection: apsw.Connection, events: list[Event]) -> None:
         """Insert followed events with their contents, one transaction; redactions among them take effect."""
         redacted = {
-            seq for event in events if b'"type":"ledger.redacted"' in event.envelope for seq in _named(event)
+            seq
+            for event in events
+            if b'"type":"ledger.redacted"' in event.envelope
+            for seq in named_by(event)
         }
         wanted = [event for event in events if b',"content_digest":"' in event.envelope]
         if wanted:
@@ -457,13 +460,3 @@ class FleetStore(SQLiteStore):
         self.link.drop()
         self.anchor.close()
         super().close()
-
-
-def _named(event: Event) -> list[int]:
-    """The seqs of earlier events that a ledger.redacted names."""
-    from ledger.canonical import load
-
-    named = load(event.data).get("events") if event.type == "ledger.redacted" else None
-    return (
-        [seq for seq in named if type(seq) is int and 0 < seq < event.seq] if isinstance(named, list) else []
-    )

@@ -65,14 +65,16 @@ def _take(ceiling: Ceiling, without: list[str], before: Mapping[str, Any] | None
     files = manifest_of(dict.fromkeys(outer), without, known)
     nested = _nested_pins(files, "" if git is None else git["top"])
     files = {path: entry for path, entry in files.items() if _repository_of(path) not in nested}
-    files |= {os.path.join(top, ".git"): ["", "a repository"] for top in nested}  # as one thing, that comes or goes
+    files |= {
+        os.path.join(top, ".git"): ["", "a repository"] for top in nested
+    }  # as one thing, that comes or goes
     config = manifest_of([*_user_config(without), *_read_by_git(ceiling.folder)])
     return {"git": git, "nested": nested, "without": without, "files": files, "config": config}
 
 
 def _repository_of(path: str) -> str:
     """The directory whose `.git` (or something in it) `path` is, empty for any other path."""
-    top, found, rest = f"{path}{os.sep}".partition(f"{os.sep}.git{os.sep}")
+    top, found, _ = f"{path}{os.sep}".partition(f"{os.sep}.git{os.sep}")
     return top if found else ""
 
 

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nats_servers import Server
 from store_contract import add, draft, whole
 
-from commands.fleet_checks import check_fleet, subject_matches
+from commands.fleet_checks import _replication, check_fleet, subject_matches
 from ledger.errors import GatebookError, Invalid, Refused, Unavailable, Usage
 from ledger.event import Origin
 from ledger.fleet import create_fleet, open_fleet
@@ -260,6 +260,23 @@ def test_doctor_finds_each_setting_by_which_something_could_be_dropped(
     assert setting in found.found
     ledger.close()
     server.kill()
+
+
+@pytest.mark.parametrize(
+    ("peers", "level", "word"),
+    [
+        ([{"current": True}, {"current": True}], "ok", "all current"),
+        ([{"current": True}, {"current": False}], "note", "not current: n2"),
+        ([{"current": False}, {"current": False}], "note", "not current: n1, n2"),
+        ([{"current": True}, {"current": False, "offline": True}], "note", "not current: n2"),
+        ([{"current": False, "offline": True}, {"current": False, "offline": True}], "problem", "no majority is left"),
+    ],
+)  # fmt: skip
+def test_doctor_tells_servers_that_lag_from_a_majority_that_is_gone(peers, level, word):
+    named = [{"name": f"n{number}", **peer} for number, peer in enumerate(peers, 1)]
+    found = _replication("team", {"config": {"num_replicas": 3}, "cluster": {"replicas": named}})
+    assert (found.name, found.level) == ("replicas", level)
+    assert word in found.found
 
 
 def test_doctor_finds_a_server_that_does_not_flush_and_a_stream_that_forgets(tmp_path, home, monkeypatch):

@@ -462,7 +462,8 @@ def test_a_repository_inside_the_work_tree_is_watched_like_it(bench, how, deed, 
     code, result = bench.run(bench.request(), GIT + deed.replace("v1", "v2").replace("evil", "worse"))
     assert (code, result["status"], result["artifacts"]["files"]) == (1, "failed", ["out.txt"])
     assert result["blockers"][0].endswith("in 'inner'")
-    assert [fact for fact in bench.events() if fact.type == "dispatch.returned"][-1].data.violation == violation
+    returned = [fact for fact in bench.events() if fact.type == "dispatch.returned"][-1]
+    assert returned.data.violation == violation
 
 
 def test_looking_at_an_inner_repository_is_no_change_and_a_new_one_is_a_file_like_others(bench):
