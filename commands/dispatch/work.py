@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from commands.dispatch.ceiling import READ_ONLY
+from commands.dispatch.ceiling import READ_ONLY, Ceiling
 from commands.dispatch.manifest import digest_of_paths
 from commands.dispatch.packet import packet_of
 from commands.dispatch.pins import Comparison, compare_pins, take_pins
@@ -30,7 +30,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from commands.dispatch.ceiling import Ceiling
     from commands.dispatch.circuits import Named
     from commands.dispatch.request import Request
     from commands.dispatch.returned import Returned as Outcome
@@ -87,7 +86,7 @@ class Work(Record):
         if state.selection is None or state.request is None:
             raise Refused(f"{self.stream}: no candidate is selected; `gatebook dispatch select` comes first")
         try:
-            pins = take_pins(self.ceiling, self._own_folders())
+            pins = take_pins(self._ceiling(sandbox), self._own_folders())
         except GatebookError as error:
             raise Stop("directory", str(error)) from None
         if find_credential(dumps(pins).encode()) is not None:
@@ -102,6 +101,12 @@ class Work(Record):
         )  # fmt: skip
         self.add("dispatch.attempted", data, {"packet": packet, "pins": pins})
         return data
+
+    def _ceiling(self, sandbox: str) -> Ceiling:
+        """The request's ceiling, without a path to write to for an attempt that is narrower than it."""
+        if sandbox != READ_ONLY:
+            return self.ceiling
+        return Ceiling(self.ceiling.given, self.ceiling.folder, ())
 
     def _own_folders(self) -> list[str]:
         """Where gatebook itself writes while a worker works."""
@@ -119,7 +124,7 @@ class Work(Record):
         pins = self.content(event)["pins"]
         try:
             asked = self.request.authority  # every approval it names is on record: admission saw to it
-            return compare_pins(self.ceiling, pins, [*asked.tools, *(item.what for item in asked.approvals)])
+            return compare_pins(self._ceiling(attempt.sandbox), pins, [*asked.tools, *(item.what for item in asked.approvals)])
         except GatebookError as error:  # what can no longer be looked at was not left as it was
             return Comparison([], "refs", str(error))
 

@@ -252,6 +252,9 @@ def test_an_attempt_may_be_narrower_and_the_next_never_wider(steps, bench):
     assert code == 4
     assert "wider" in told["blockers"][0]
     assert steps.step("attempt", "--sandbox", "read-only")[0] == 0
+    steps.work()  # the request allows it, this attempt does not
+    code, told = steps.step("returned", "--status", "succeeded")
+    assert (code, told["violation"]) == (1, "path")
 
 
 @pytest.mark.parametrize(
