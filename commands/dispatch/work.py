@@ -124,7 +124,9 @@ class Work(Record):
         pins = self.content(event)["pins"]
         try:
             asked = self.request.authority  # every approval it names is on record: admission saw to it
-            return compare_pins(self._ceiling(attempt.sandbox), pins, [*asked.tools, *(item.what for item in asked.approvals)])
+            return compare_pins(
+                self._ceiling(attempt.sandbox), pins, [*asked.tools, *(item.what for item in asked.approvals)]
+            )
         except GatebookError as error:  # what can no longer be looked at was not left as it was
             return Comparison([], "refs", str(error))
 
