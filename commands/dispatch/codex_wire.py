@@ -144,12 +144,15 @@ class Server:
     def _wait(self, *, readable: int | None = None, writable: int | None = None) -> None:
         import select
 
-        left = self.deadline - time.monotonic()
-        ready = select.select(
-            [readable] if readable else [], [writable] if writable else [], [], max(left, 0)
-        )
-        if not any(ready):
-            raise WireError("the server did not answer in time", late=True)
+        from commands.dispatch.processes import LONGEST_WAIT
+
+        readers, writers = [readable] if readable else [], [writable] if writable else []
+        while True:
+            left = max(self.deadline - time.monotonic(), 0)
+            if any(select.select(readers, writers, [], min(left, LONGEST_WAIT))):
+                return
+            if left <= LONGEST_WAIT:
+                raise WireError("the server did not answer in time", late=True)
 
 
 def _pipe(stream: subprocess.Popen[bytes] | object) -> int:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from typing import IO
 
 TAIL = 4096  # bytes of output kept as evidence
+LONGEST_WAIT = (
+    86_400.0  # seconds for which the system is asked to wait at once: it takes no more than 24 days
+)
 
 # Waits for the program and says how it ended on the descriptor `told`; when `alive` closes, because whoever
 # started it is gone, even by SIGKILL, nobody is left to judge the program, and the group ends. Neither descriptor
@@ -142,7 +145,7 @@ def _attend(warden: subprocess.Popen[bytes], told: int, data: bytes, timeout: fl
         os.set_blocking(warden.stdin.fileno(), False)
         waiting.register(warden.stdin, selectors.EVENT_WRITE)
         while (left := deadline - time.monotonic()) > 0:
-            for key, _ in waiting.select(left):
+            for key, _ in waiting.select(min(left, LONGEST_WAIT)):
                 if key.fileobj is warden.stdin:
                     data = _feed(warden.stdin, data)
                     if not data:

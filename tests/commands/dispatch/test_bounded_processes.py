@@ -32,6 +32,12 @@ def test_a_signal_is_told_from_an_exit():
     assert sh("kill -TERM $$").code == -15
 
 
+@pytest.mark.parametrize("seconds", [3_000_000, 99_999_999, 10**10, 2**53 - 1])
+def test_a_time_limit_of_years_is_one(seconds):
+    """F32: longer than the system waits at once."""
+    assert sh("echo out", timeout=seconds).output == b"out\n"
+
+
 def test_stderr_can_be_left_out():
     assert sh("echo out; echo err >&2", errors_too=False).output == b"out\n"
 

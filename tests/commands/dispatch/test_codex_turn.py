@@ -249,6 +249,10 @@ def test_a_server_that_goes_on_waiting_after_a_refusal_is_not_waited_for(fake, m
     assert time.monotonic() - started < 10
 
 
+def test_a_time_limit_of_years_is_one(fake):
+    assert fake(said("done"), completed(), timeout=2**53 - 1).report == "done"
+
+
 def test_a_silent_server_is_interrupted_at_the_deadline(fake, monkeypatch):
     monkeypatch.setattr("commands.dispatch.codex_turn.GRACE", 0.5)
     started = time.monotonic()
