@@ -10,9 +10,9 @@ from commands.dispatch.packet import packet_of
 from commands.dispatch.pins import Comparison, compare_pins, take_pins
 from commands.dispatch.preflight import Stop, check_request, oracle_files
 from commands.dispatch.record import Record, stream_of
-from commands.dispatch.request import identity, listed, parse_request
+from commands.dispatch.request import Malformed, identity, listed, parse_request
 from commands.dispatch.result import Evidence, result_of
-from ledger.errors import GatebookError, Refused
+from ledger.errors import GatebookError, Invalid, Refused
 from projections.dispatch_events import (
     SKIPS,
     Attempted,
@@ -286,11 +286,11 @@ def open_request(ledger: Ledger, origin: Origin, found: dict[str, Any], raw: byt
         return load_work(record)
     ceiling = check_request(request)
     oracle = oracle_files(request, ceiling)
-    record.add(
-        "dispatch.requested",
-        _requested(name, raw, request, ceiling, oracle),
-        {"request": found, "oracle": oracle},
-    )
+    data = _requested(name, raw, request, ceiling, oracle)
+    try:
+        record.add("dispatch.requested", data, {"request": found, "oracle": oracle})
+    except Invalid as error:  # a route of 64 KiB, thousands of paths or tools
+        raise Malformed(f"the request names more than an event can hold: {error}", request.route) from None
     return Work(record, request, ceiling, oracle)
 
 

@@ -83,6 +83,22 @@ def test_the_whole_way_by_hand(steps, bench):
     assert (code, result["status"], result["route"]["attempted"]) == (0, "accepted", ["claude-a@high"])
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"route": "x" * 70_000},
+        {"authority": {"allowed_paths": [f"p{n}" for n in range(3000)]}, "artifacts": []},
+    ],
+    ids=["route", "paths"],
+)
+def test_a_request_that_names_more_than_an_event_holds_is_blocked_like_any_other(steps, bench, changed):
+    code, result = steps.do("open", bench.write(bench.request(**changed)))
+    assert_complete(result)
+    assert (code, result["status"]) == (4, "blocked")
+    assert "more than an event can hold" in result["blockers"][0]
+    assert bench.types() == ["dispatch.blocked"]
+
+
 def test_a_native_selection_without_a_command_awaits_the_caller(steps, bench):
     code, reply = bench.run(bench.request())
     assert (code, reply["status"], reply["executor"], reply["model"], reply["effort"]) == (
