@@ -41,11 +41,12 @@ def snapshot(ledger: Ledger, name: str, key: str | None, seq: int) -> dict[str, 
 
 def _nothing_of(ledger: Ledger, args: Args) -> bool:
     """Whether KEY names a stream that never had an event; says so, for that is mostly a mistyped key."""
+    from commands.eventlines import printable
     from projections.timetravel import stream_of
 
     if args.key is None or ledger.store.reader().version(stream_of(args.name, args.key)):
         return False
-    say(f"  (no event of {stream_of(args.name, args.key)} in this ledger)")
+    say(printable(f"  (no event of {stream_of(args.name, args.key)} in this ledger)"))
     return True
 
 
@@ -63,7 +64,7 @@ def _lines(value: object, at: str = "") -> Iterator[tuple[str, str]]:
 def state(args: Args, context: Context) -> int:
     """Print a projection now, or as of `--at`."""
     if args.name is None:
-        say("\n".join(_NAMES))
+        emit(list(_NAMES)) if args.json else say("\n".join(_NAMES))
         return 0
     _known(args.name)
     ledger = context.ledger()
@@ -74,7 +75,7 @@ def state(args: Args, context: Context) -> int:
         return 0
     from commands.eventlines import printable
 
-    moment = f"as of event {seq} ({found['as_of']})" if seq else "before the first event"
+    moment = f"as of event {seq} {str(found['hash'])[:16]}… ({found['as_of']})" if seq else "before the first event"
     say(f"{args.name} {moment}, fold {found['fold']}")
     if _nothing_of(ledger, args):
         return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+from math import isfinite
 
 from commands.context import Context, dumps, emit, say
 from commands.flags import Args, Command, Flag, Word
@@ -12,12 +13,13 @@ from ledger.errors import Invalid, Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from commands.audit.queries import Query
     from ledger.access import Ledger
 
-MAX_STEPS = 2_000_000_000
+STEPS = 1_000_000  # of SQLite's machine, some milliseconds: how often an endless query looks whether it was interrupted
+LOOKS = ("table_info", "table_xinfo", "table_list", "index_list", "index_info")
 
 
 def rebuild(args: Args, context: Context) -> int:
@@ -87,11 +89,7 @@ def _allowed(
         return sqlite3.SQLITE_OK
     if action == sqlite3.SQLITE_FUNCTION and second not in ("load_extension", "fts3_tokenizer"):
         return sqlite3.SQLITE_OK
-    if (
-        action == sqlite3.SQLITE_PRAGMA
-        and first in ("data_version", "table_info", "table_xinfo", "table_list")
-        and second is None
-    ):
+    if action == sqlite3.SQLITE_PRAGMA and (first in LOOKS or (first == "data_version" and second is None)):
         return sqlite3.SQLITE_OK
     return sqlite3.SQLITE_DENY
 
@@ -115,7 +113,7 @@ def _parameters(pairs: Sequence[str]) -> dict[str, str]:
 def _statement(text: str, given: dict[str, str]) -> tuple[str, dict[str, object]]:
     named = _named()
     if text not in named:
-        if " " not in text.strip():
+        if len(text.split()) < 2:
             raise Usage(f"no query is called {text!r}; `gatebook query --list` shows them, or give SQL")
         return text, dict(given)
     query = named[text]
@@ -128,14 +126,16 @@ def _statement(text: str, given: dict[str, str]) -> tuple[str, dict[str, object]
     for name, default in query.params.items():
         if isinstance(default, int):
             try:
-                float(str(values[name]))
+                finite = isfinite(float(str(values[name])))
             except ValueError:
-                raise Usage(f"query {text}: --param {name}={values[name]} must be a number") from None
+                finite = False
+            if not finite:
+                raise Usage(f"query {text}: --param {name}={values[name]} must be a number")
     if "now" in values and values["now"] != query.params["now"]:
-        from projections.times import parse_time
+        from projections.times import parse_time, print_time
 
-        try:
-            parse_time(str(values["now"]), "--param now")
+        try:  # as SQLite reads it too: it knows fewer forms
+            values["now"] = print_time(parse_time(str(values["now"]), "--param now"))
         except Invalid as error:
             raise Usage(str(error)) from None
     missing = [name for name, value in values.items() if value is None]
@@ -160,27 +160,36 @@ def _cell(value: object) -> str:
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
+def _value(value: object) -> object:
+    """A cell for JSON: bytes as hex, infinities as text, for JSON has no number for them and null is another value."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Columns' names as an object's: the second `seq` of a join is `seq_2`, so that none hides another."""
+    found: list[str] = []
+    for name in names:
+        number, chosen = 1, name
+        while chosen in found or (number > 1 and chosen in names):
+            number += 1
+            chosen = f"{name}_{number}"
+        found.append(chosen)
+    return found
+
+
+def _objects(names: list[str], rows: Iterable[tuple[object, ...]]) -> Iterator[dict[str, object]]:
+    names = _distinct(names)
+    return (dict(zip(names, map(_value, row), strict=True)) for row in rows)
+
+
 def _print(names: list[str], rows: Iterable[tuple[object, ...]], how: str) -> None:
     if how == "nl":
-        for row in rows:
-            say(
-                dumps(
-                    dict(
-                        zip(
-                            names,
-                            (value.hex() if isinstance(value, bytes) else value for value in row),
-                            strict=True,
-                        )
-                    )
-                )
-            )
+        for found in _objects(names, rows):
+            say(dumps(found))
     elif how == "json":
-        emit(
-            [
-                dict(zip(names, (v.hex() if isinstance(v, bytes) else v for v in row), strict=True))
-                for row in rows
-            ]
-        )
+        emit(list(_objects(names, rows)))
     elif how == "csv":
         import csv
 
@@ -199,7 +208,7 @@ def _table(names: list[str], rows: list[tuple[object, ...]]) -> None:
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in names:
-        table.add_column(name, overflow="fold")
+        table.add_column(_escape(_cell(name)), overflow="fold")
     for row in rows:
         table.add_row(*(_escape(_cell(value)) for value in row))
     Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 200).print(table)
@@ -231,6 +240,7 @@ def query(args: Args, context: Context) -> int:
             "UNION SELECT 1 FROM (SELECT rowid FROM events_fts LIMIT 1)"
         ).fetchall()
         connection.set_authorizer(_allowed)
+        connection.set_progress_handler(lambda: 0, STEPS)  # in which Ctrl-C is heard; SQLite alone would not
         try:
             cursor = connection.execute(sql, values)
             if cursor.description is None:
@@ -238,6 +248,8 @@ def query(args: Args, context: Context) -> int:
             names = [column[0] for column in cursor.description]
             _print(names, cursor, args.format or "table")
         except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
+                raise KeyboardInterrupt from None
             denied = "not authorized" in str(error) or "prohibited" in str(error)
             raise Invalid(f"query: {'only reading is allowed' if denied else error}") from None
         except sqlite3.Warning as error:

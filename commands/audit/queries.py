@@ -1,6 +1,7 @@
 """The named forensic queries: SQL over the view `events`, with defaults for their parameters (docs/audit.md).
 
-`data` is the event's canonical JSON; `clock` below is the clock as read (recorded_at less clock_behind).
+`data` is the event's canonical JSON; `clock` below is the clock as read (recorded_at less clock_behind). A parameter
+that a user gives is text, which SQLite holds to be more than any number: where one is compared, it is cast.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ NAMED: dict[str, Query] = {
         SELECT seq, recorded_at, type, stream, clock_behind / 1000000.0 AS seconds_behind,
             gap / 1000000.0 AS seconds_since_last, coalesce(json_extract(data, '$.at'), '') AS given_at
         FROM (SELECT *, clock_us - lag(clock_us) OVER (ORDER BY seq) AS gap FROM events)
-        WHERE clock_behind >= :least * 1000000 OR gap > 86400000000
+        WHERE clock_behind >= CAST(:least AS REAL) * 1000000 OR gap > 86400000000
             OR kind = 'circuit' AND json_extract(data, '$.at_given') ORDER BY seq
         """,
         params={"least": 1},
@@ -145,8 +146,8 @@ NAMED: dict[str, Query] = {
     "lonely-actors": Query(
         "actors that were seen once: a name mistyped, or somebody who should not have been there",
         """
-        SELECT actor, min(seq) AS seq, min(recorded_at) AS recorded_at, min(type) AS type, min(stream) AS stream, min(via) AS via
-        FROM events GROUP BY actor HAVING count(*) <= :most ORDER BY seq
+        SELECT actor, min(seq) AS seq, recorded_at, type, stream, via
+        FROM events GROUP BY actor HAVING count(*) <= CAST(:most AS REAL) ORDER BY seq
         """,
         params={"most": 1},
         example="gatebook query lonely-actors --param most=2",
@@ -163,7 +164,7 @@ NAMED: dict[str, Query] = {
                     (SELECT min(recorded_at) FROM events r WHERE r.type = 'ledger.restored' AND r.seq > events.seq) AS voided
                 FROM events WHERE type IN ('marker.claimed', 'session.locked', 'marker.released', 'marker.recovered',
                     'run.finalized', 'session.unlocked', 'session.lock_recovered')))
-        WHERE type IN ('marker.claimed', 'session.locked') ORDER BY seconds DESC LIMIT :limit
+        WHERE type IN ('marker.claimed', 'session.locked') ORDER BY seconds DESC LIMIT CAST(:limit AS INTEGER)
         """,
         params={"limit": 20},
         example="gatebook query longest-holds --param limit=5",
@@ -181,7 +182,7 @@ NAMED: dict[str, Query] = {
         LEFT JOIN events r ON r.seq = a.ended
         WHERE (a.type IN ('dispatch.attempted', 'item.handed_off')
                 OR a.type = 'round.started' AND json_extract(a.data, '$.executor'))
-            AND (r.seq IS NULL OR (julianday(r.recorded_at) - julianday(a.recorded_at)) * 86400 >= :seconds)
+            AND (r.seq IS NULL OR (julianday(r.recorded_at) - julianday(a.recorded_at)) * 86400 >= CAST(:seconds AS REAL))
         ORDER BY r.seq IS NOT NULL, seconds DESC, a.seq
         """,
         params={"seconds": 600},

@@ -55,9 +55,8 @@ class Views(Database):  # type: ignore[misc]
 def canned(sql: str, params: dict[str, str | int]) -> str:
     """A named query for Datasette, whose forms send empty text for what is not filled in: then the default holds."""
     for name, default in params.items():
-        kind = "INTEGER" if isinstance(default, int) else "TEXT"
         literal = str(default) if isinstance(default, int) else "'" + default.replace("'", "''") + "'"
-        sql = re.sub(rf":{name}\b", f"CAST(coalesce(nullif(:{name}, ''), {literal}) AS {kind})", sql)
+        sql = re.sub(rf":{name}\b", f"coalesce(nullif(:{name}, ''), {literal})", sql)
     return sql
 
 

@@ -397,9 +397,68 @@ def test_the_full_text_is_asked_by_sql_and_stays_read_only(cli):
 
 
 @pytest.mark.parametrize(
-    ("name", "param"), [("longest-holds", "limit=x"), ("unused-receipts", "now=yesterday")]
+    ("name", "param"),
+    [
+        ("longest-holds", "limit=x"),
+        ("longest-holds", "limit=nan"),
+        ("attempt-gaps", "seconds=inf"),
+        ("unused-receipts", "now=yesterday"),
+    ],
 )
 def test_a_parameter_that_is_no_number_or_time_is_a_usage_error(cli, name, param):
     code, out, err = cli("query", name, "--param", param)
     assert (code, out) == (2, "")
     assert "--param" in err
+
+
+def _seqs(cli, *words):
+    return [row["seq"] for row in cli.json("query", *words, "--format", "json")]
+
+
+def test_a_number_given_on_the_command_line_is_compared_as_a_number(cli):
+    """A user's parameter is text, which SQLite holds to be more than any number."""
+    stories.plan_run(cli)
+    with_default = _seqs(cli, "attempt-gaps")
+    assert set(_seqs(cli, "attempt-gaps", "--param", "seconds=0")) > set(with_default)
+    assert _seqs(cli, "attempt-gaps", "--param", "seconds=600.0") == with_default
+    often = {row["actor"]: row["n"] for row in cli.json("query", "SELECT actor, count(*) AS n FROM events GROUP BY 1", "--format", "json")}  # fmt: skip
+    for most in (1, 2, 5, 1000):
+        found = cli.json("query", "lonely-actors", "--param", f"most={most}", "--format", "json")
+        assert {row["actor"] for row in found} == {actor for actor, n in often.items() if n <= most}
+    assert len(_seqs(cli, "longest-holds", "--param", "limit=1.5")) == 1
+
+
+def test_what_a_lonely_actor_did_is_one_event(told):
+    for row in told.ask("lonely-actors", most=1000):
+        event = told.db.execute("SELECT * FROM events WHERE seq = ?", [row["seq"]]).fetchone()
+        assert all(row[name] == event[name] for name in ("actor", "recorded_at", "type", "stream", "via"))
+
+
+def test_a_time_is_taken_in_every_form_that_gatebook_reads(cli):
+    stories.plan_run(cli)
+    plain = cli.json("query", "unused-receipts", "--param", "now=2026-12-01T00:00:00Z", "--format", "json")
+    odd = cli.json("query", "unused-receipts", "--param", "now=20261201t020000+0200", "--format", "json")
+    assert odd == plain
+
+
+def test_json_names_each_column_once_and_has_a_word_for_infinity(cli):
+    sql = "SELECT 1 AS a, 2 AS a, 9e999 AS b, NULL AS c"
+    row = {"a": 1, "a_2": 2, "b": "inf", "c": None}
+    assert cli.json("query", sql, "--format", "json") == [row]
+    assert cli.json("query", sql, "--format", "nl") == row
+
+
+def test_sql_on_lines_of_its_own_and_the_columns_of_a_table(cli):
+    assert cli.json("query", "SELECT\n1\nAS\nn", "--format", "json") == [{"n": 1}]
+    columns = cli.json("query", "PRAGMA table_info(circuits)", "--format", "json")
+    assert "stream" in [column["name"] for column in columns]
+
+
+def test_an_endless_query_hears_ctrl_c(cli):
+    import signal
+    import threading
+
+    endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
+    threading.Timer(1.0, signal.raise_signal, [signal.SIGINT]).start()
+    code, out, err = cli("query", endless)
+    assert (code, out, err) == (130, "", "gatebook: interrupted\n")
