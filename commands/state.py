@@ -75,7 +75,11 @@ def state(args: Args, context: Context) -> int:
         return 0
     from commands.eventlines import printable
 
-    moment = f"as of event {seq} {str(found['hash'])[:16]}… ({found['as_of']})" if seq else "before the first event"
+    moment = (
+        f"as of event {seq} {str(found['hash'])[:16]}… ({found['as_of']})"
+        if seq
+        else "before the first event"
+    )
     say(f"{args.name} {moment}, fold {found['fold']}")
     if _nothing_of(ledger, args):
         return 0

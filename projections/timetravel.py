@@ -54,17 +54,20 @@ def state_at(reader: Reader, stream: str, seq: int) -> tuple[Any, int]:
     return load(reader, stream, upto=version)
 
 
-def _void_before(reader: Reader, seq: int) -> int:
+def void_before_of(reader: Reader, seq: int) -> int:
     """The seq of the last restore up to event `seq`, 0 without one: what was open before it is void."""
     last = reader.of_type("ledger.restored", 1, seq + 1)
     return last[0].seq if last else 0
 
 
+def without_void(module: ModuleType, state: Any, void_before: int) -> Any:
+    """A state of that aggregate without what the restore at event `void_before` (0: none) made void."""
+    return module.voided(state, void_before) if void_before and hasattr(module, "voided") else state
+
+
 def _shown(module: ModuleType, name: str, stream: str, state: Any, void_before: int) -> Any:
     """What the projection says of a state, without what a restore made void."""
-    if void_before and hasattr(module, "voided"):
-        state = module.voided(state, void_before)
-    return module.STATES[name](stream, state)
+    return module.STATES[name](stream, without_void(module, state, void_before))
 
 
 def projection(reader: Reader, name: str, key: str | None, seq: int) -> tuple[Any, str]:
@@ -74,7 +77,7 @@ def projection(reader: Reader, name: str, key: str | None, seq: int) -> tuple[An
     """
     kind = NAMES[name]
     module = aggregate(kind)
-    void_before = _void_before(reader, seq)
+    void_before = void_before_of(reader, seq)
     if key is not None:
         stream = stream_of(name, key)
         return _shown(module, name, stream, state_at(reader, stream, seq)[0], void_before), module.FOLD
@@ -95,7 +98,7 @@ def changing(reader: Reader, name: str, key: str, first: int, last: int) -> list
     module = aggregate(NAMES[name])
     stream = stream_of(name, key)
     state, version = state_at(reader, stream, first)
-    void_before = _void_before(reader, first)
+    void_before = void_before_of(reader, first)
     before = msgspec.json.encode(_shown(module, name, stream, state, void_before))
     own = reader.stream(stream, after=version, upto=version_at(reader, stream, last))
     restores = reader.stream(

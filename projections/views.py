@@ -34,6 +34,7 @@ from ledger.sqlite import connect as connect_log
 from projections.engine import aggregate_of, load
 from projections.members import clock_of, members_of
 from projections.registry import AGGREGATES, TYPES, aggregate, kind_of
+from projections.timetravel import version_at, void_before_of, without_void
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from ledger.access import Ledger
     from ledger.sqlite import Row, SQLiteStore
 
-VERSION = "views/1"
+VERSION = "views/2"
 READ = 100  # events at a time: few enough that they and their rows stay in the processor's cache
 GROUP = 50  # rows that one statement inserts
 WAITING = 10_000  # streams' rows that wait in memory
@@ -174,12 +175,15 @@ class Catchup:
         self._progress = progress
         self._head = ledger.store.head().seq if upto is None else upto
         self._touched: dict[str, int] = {}  # stream -> its last version up to there
+        self._restored = False  # whether what stands may have become void
 
     def run(self, start: int) -> int:
         """Add the events from `start` on to views that stand; returns how many."""
         done, last = self._events(start)
         if last is not None:
             self._words(start, last[0])
+            if self._restored:
+                self._touch_all()
             with Beside() as beside:
                 self._states(beside, fresh=False)
             self._stand(last)
@@ -208,6 +212,7 @@ class Catchup:
             rows = [_row(row, store) for row in page]
             # Open types live in streams of x kinds; any other type there or elsewhere is folded, or stops its fold.
             self._touched.update([(row[1], row[3]) for row in rows if row[2][:1] != "x" or row[4] in TYPES])  # type: ignore[misc, index]
+            self._restored = self._restored or any(row[4] == "ledger.restored" for row in rows)
             whole = len(rows) - len(rows) % GROUP
             for at in range(0, whole, GROUP):
                 execute(_INSERT_GROUP, tuple(chain.from_iterable(rows[at : at + GROUP])))
@@ -218,6 +223,14 @@ class Catchup:
             if self._progress is not None:
                 self._progress(start - 1 + done, head)
         return done, last
+
+    def _touch_all(self) -> None:
+        """A restore voids what is open in streams that have no new event."""
+        reader = self._ledger.store.reader()
+        for kind in AGGREGATES:
+            for stream in reader.streams(kind):
+                if stream not in self._touched and (version := version_at(reader, stream, self._head)):
+                    self._touched[stream] = version
 
     def _words(self, first: int, last: int) -> None:
         for begin in range(first, last + 1, TEXTS):
@@ -239,11 +252,13 @@ class Catchup:
         """Fold every stream that was touched, and put its rows in place of the ones that stood."""
         reader = self._ledger.store.reader()
         rows = Rows(self._database, beside, fresh=fresh)
+        void_before = void_before_of(reader, self._head)
         for stream in sorted(self._touched):
             module = aggregate_of(stream)
             tables = getattr(module, "VIEWS", {})
             if tables:
                 state, _ = load(reader, stream, self._touched[stream])
+                state = without_void(module, state, void_before)
                 rows.put(stream, tables, module.rows(stream, state))
         rows.flush()
 

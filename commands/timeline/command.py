@@ -39,7 +39,15 @@ def moments(ledger: Ledger, correlation: str | None) -> tuple[list[Moment], int]
     left_out = 0
     if len(rows) > MOST:
         left_out = int(ledger.store.query(f"SELECT count(*) FROM ({sql})", values)[0][0]) - MOST  # type: ignore[call-overload]  # noqa: S608
-    return [_moment(*row) for row in reversed(rows[:MOST])], left_out  # type: ignore[arg-type]
+    found = rows[:MOST]
+    if correlation is not None:  # a restore voids what any stream has open
+        restores = (
+            "SELECT seq, envelope, data, salt IS NULL FROM events WHERE type = 'ledger.restored' AND seq > ?"
+        )
+        found = list(
+            {row[0]: row for row in [*found, *ledger.store.query(restores, (found[-1][0],))]}.values()
+        )
+    return [_moment(*row) for row in sorted(found)], left_out  # type: ignore[arg-type]
 
 
 def _moment(seq: int, envelope: bytes, data: bytes, bare: int) -> Moment:

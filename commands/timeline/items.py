@@ -299,6 +299,14 @@ def _redacted(draw: _Drawing, event: Moment) -> None:
     draw.put("redactions", "redactions", "redaction", event, f"content of {events} erased")
 
 
+def _restored(draw: _Drawing, event: Moment) -> None:
+    """What was open is void from here on; stages and cooldowns stand as they did."""
+    for key, item in list(draw.open.items()):
+        if key[0] not in ("stage", "circuit") and (item.end is None or item.end > event.at):
+            draw.end(key, event.at, "voided by a restore")
+    _other(draw, event)
+
+
 def _other(draw: _Drawing, event: Moment) -> None:
     draw.put("other", "other events", "event", event, event.type, detail=event.stream)
 
@@ -326,6 +334,7 @@ _RULES: dict[str, Callable[[_Drawing, Moment], None]] = {
     "delivery.blocked": _blocked,
     **dict.fromkeys(("admission.refused", "marker.refused", "receipt.denied", "dispatch.blocked"), _refused),
     "ledger.redacted": _redacted,
+    "ledger.restored": _restored,
 }
 
 

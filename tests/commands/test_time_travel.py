@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import stories
 
 from ledger.access import open_ledger
 from ledger.event import Origin
@@ -115,3 +116,74 @@ def test_a_restored_probe_and_lock_are_nobodys():
     held = session.State(fence=1, lock=lock)
     assert session.STATES["sessions"]("session/x", session.voided(held, 6))["locked_by"] is None
     assert session.voided(held, 5) == held
+
+
+class _UntilConsumed:
+    """Records a story up to the use of its receipt: everything in it is open then."""
+
+    def __init__(self, cli):
+        self.cli, self.done = cli, False
+
+    def record(self, stream, type, *words, **more):
+        self.done = self.done or type == "receipt.consumed"
+        return 0 if self.done else self.cli.record(stream, type, *words, **more)
+
+
+@pytest.fixture
+def restored(cli):
+    """A run, a receipt, a lock and a probe that are open; `head`, and after it a restore."""
+    stories.plan_run(_UntilConsumed(cli))
+    stories.review(cli)
+    for type in ("circuit.opened", "circuit.probed"):
+        data = {"provider": "openai", "executor": "codex", "at": "2026-11-30T09:00:00Z"}
+        more = {"reason": "quota", "failure_count": 1, "unavailable_until": "2026-11-30T09:10:00Z"}
+        data |= more if type == "circuit.opened" else {}
+        cli.head = cli.record(STREAM, type, data)
+    cli.ok("rebuild")
+    cli.record("ledger", "ledger.restored", {"after": cli.head, "after_hash": "0" * 64})
+    return cli
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "field", "void"),
+    [
+        ("marker", "1-2026-11-30", None, None),
+        ("runs", "1-2026-11-30", "state", "proposed"),
+        ("receipts", "r-1", "closed", "voided by the restore at event {}"),
+        ("sessions", stories.SESSION[8:], "locked_by", None),
+        ("circuits", "openai|codex", "probe_claimed_at", None),
+    ],
+)
+def test_what_a_restore_voided_is_not_shown_as_open(restored, name, key, field, void):
+    def found(at):
+        state = restored.json("state", name, key, "--at", str(at), "--json")["state"]
+        return state if field is None else state[field]
+
+    void = void.format(restored.head + 1) if void else None
+    assert found(restored.head) != void
+    assert found(restored.head + 1) == void
+    here, there = str(restored.head), str(restored.head + 1)
+    changed = restored.json("diff", name, key, "--from", here, "--to", there, "--json")
+    assert changed["events"] == [restored.head + 1]
+    assert changed["changes"]
+
+
+def test_the_views_that_caught_up_with_a_restore_are_those_made_anew(restored):
+    assert restored.json("query", "SELECT * FROM markers", "--format", "json") == []
+    assert restored.json("query", "SELECT closed FROM receipts", "--format", "json") == [
+        {"closed": f"voided by the restore at event {restored.head + 1}"}
+    ]
+    assert restored.json("rebuild", "--check")["ok"] is True
+    assert restored.json("query", "longest-holds", "--format", "json")[0]["still_held"] == 0
+    assert restored.json("query", "unused-receipts", "--format", "json")[0]["expired"] == 1
+
+
+def test_a_hold_ends_in_the_picture_where_a_restore_voided_it(restored):
+    from commands.timeline.command import picture
+
+    ledger = open_ledger(restored.ledger)
+    for name in (None, stories.RUN):
+        items, _ = picture(ledger, name)
+        holds = [item for item in items if item.lane == "marker 1-2026-11-30"]
+        assert [item.detail.endswith("voided by a restore") for item in holds] == [True]
+    ledger.close()
