@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -406,6 +407,10 @@ def run(args: Args, _context: Context) -> int:
     say(
         f"\nThat was gatebook, in {time.monotonic() - began:.0f} s. Everything is in {folder}; timeline.html there opens in a browser."
     )
+    state, ledger = (
+        shlex.quote(os.path.join(folder, *place)) for place in (("state",), ("project", ".gatebook"))
+    )
+    say(f"Look around: XDG_STATE_HOME={state} gatebook --ledger {ledger} log")
     return 0
 
 

@@ -53,6 +53,16 @@ def test_what_it_leaves_behind_verifies_and_can_be_looked_at(taken, monkeypatch)
     assert "<html" in (kept / "timeline.html").read_text()
 
 
+def test_its_last_line_is_a_command_that_looks_around(taken):
+    last = taken[1].out.splitlines()[-1]
+    state, ledger = re.fullmatch(
+        r"Look around: XDG_STATE_HOME=(\S+) gatebook --ledger (\S+) log", last
+    ).groups()
+    assert (state, ledger) == (str(taken[0] / "kept/state"), str(taken[0] / "kept/project/.gatebook"))
+    assert os.path.isdir(state)
+    assert call("--ledger", ledger, "log", "-n", "1").code == 0
+
+
 def test_it_leaves_the_users_own_state_alone(taken):
     assert not os.path.exists(taken[0] / "home")
     assert sorted(os.listdir(taken[0])) == ["kept"]
