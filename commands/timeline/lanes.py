@@ -228,6 +228,28 @@ def duration_text(us: int) -> str:
     raise AssertionError("every duration is at least zero")
 
 
+def columns(text: str) -> int:
+    """How many columns of a terminal `text` takes: two for a wide character (Chinese, emoji), none for a combining mark."""
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def shorten(text: str, most: int) -> str:
+    """`text` in at most `most` columns, with `…` where it was cut."""
+    if columns(text) <= most:
+        return text
+    shown = text[: max(0, most - 1)]
+    while columns(shown) > max(0, most - 1):
+        shown = shown[:-1]
+    return shown + "…"
+
+
+def count_text(items: Sequence[Item]) -> str:
+    """`1 item`, `3 items`."""
+    return f"{len(items)} item{'' if len(items) == 1 else 's'}"
+
+
 def describe(item: Item) -> str:
     """An item in one line, for tooltips and lists."""
     if item.end is None:

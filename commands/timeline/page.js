@@ -72,10 +72,19 @@
     const first = items[mark.items[0]], last = items[mark.items[mark.items.length - 1]];
     return `${mark.items.length} items, ${moment(first[START])} to ${moment(last[START])}: ${list}. Click or Enter to zoom in.`;
   };
+  // A Chinese character or an emoji is as wide as two letters.
+  const WIDE = /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{1f300}-\u{1faff}\u{20000}-\u{3fffd}]/u;
+  const columns = (text) => [...text].reduce((sum, c) => sum + (WIDE.test(c) ? 2 : 1), 0);
+  const shorten = (text, most) => {
+    if (columns(text) <= most) return text;
+    const shown = [...text].slice(0, most - 1);
+    while (columns(shown.join("")) > most - 1) shown.pop();
+    return shown.join("") + "…";
+  };
   const label = (text, x, y, room, parent, css) => {
     const fits = Math.floor(room / CHAR);
-    if (fits < Math.min(text.length, 8)) return false;
-    make("text", { x, y: y + 4, class: css }, parent, text.length <= fits ? text : text.slice(0, fits - 1) + "…");
+    if (fits < Math.min(columns(text), 8)) return false;
+    make("text", { x, y: y + 4, class: css }, parent, shorten(text, fits));
     return true;
   };
   const point = (kind, x, y, parent) => {
@@ -126,7 +135,7 @@
       if (lane !== before) {
         if (before !== null) y += GAP;
         if (before !== null) make("path", { class: "grid", d: `M0 ${y - GAP / 2}H5000` }, lanes);
-        const name = make("text", { class: "lane", x: 10, y: y + ROW / 2 + 4 }, lanes, lane.length < 29 ? lane : lane.slice(0, 27) + "…");
+        const name = make("text", { class: "lane", x: 10, y: y + ROW / 2 + 4 }, lanes, shorten(lane, 28));
         make("title", {}, name, lane);
       }
       before = lane;
@@ -146,7 +155,7 @@
     lanes.append(marks);
     const total = data.rows.reduce((n, row) => n + row[1].length, 0);
     document.getElementById("range").textContent = total
-      ? `${total} items · showing ${moment(rounded(from))} to ${moment(rounded(to))}` : "nothing happened yet";
+      ? `${total} item${total === 1 ? "" : "s"} · showing ${moment(rounded(from))} to ${moment(rounded(to))}` : "nothing happened yet";
   };
   const zoom = (factor, at) => {
     const least = 0.05, most = whole * 4;

@@ -6,12 +6,15 @@ from commands.timeline.lanes import (
     KINDS,
     axis_ticks,
     bars_first,
+    columns,
+    count_text,
     describe,
     duration_text,
     gravest,
     moment_text,
     pack_rows,
     place_marks,
+    shorten,
     summary,
     time_range,
 )
@@ -66,10 +69,9 @@ def _point(kind: str, x: float, y: float) -> str:
 
 def _label(text: str, x: float, y: float, room: float, css: str) -> str:
     fits = int(room / CHAR)
-    if fits < min(len(text), 8):
+    if fits < min(columns(text), 8):
         return ""
-    shown = text if len(text) <= fits else text[: fits - 1] + "…"
-    return f'<text class="{css}" x="{x:.1f}" y="{y + 4:.1f}">{escape(shown)}</text>'
+    return f'<text class="{css}" x="{x:.1f}" y="{y + 4:.1f}">{escape(shorten(text, fits))}</text>'
 
 
 def _mark(mark: Mark, y: float, origin: float) -> str:
@@ -154,7 +156,7 @@ def render_svg(items: Sequence[Item], *, title: str) -> str:
     body = [_axis(span, plot, bottom)] if items else []
     for row, y, first in places:
         if first:
-            name = row.lane if len(row.lane) < 29 else row.lane[:27] + "…"
+            name = shorten(row.lane, 28)
             body.append(
                 f'<text class="lane" x="{MARGIN}" y="{y + 4:.1f}"><title>{escape(row.lane)}</title>{escape(name)}</text>'
             )
@@ -165,7 +167,7 @@ def render_svg(items: Sequence[Item], *, title: str) -> str:
         body += [_mark(mark, y, GUTTER) for mark in bars_first(marks)]
     start, end = span
     said = (
-        f"{len(items)} items, {moment_text(start)} to {moment_text(end)} ({duration_text(end - start)})"
+        f"{count_text(items)}, {moment_text(start)} to {moment_text(end)} ({duration_text(end - start)})"
         if items
         else "nothing happened yet"
     )

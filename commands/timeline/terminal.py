@@ -8,11 +8,14 @@ from commands.timeline.lanes import (
     Mark,
     axis_ticks,
     bars_first,
+    columns,
+    count_text,
     duration_text,
     gravest,
     moment_text,
     pack_rows,
     place_marks,
+    shorten,
     time_range,
 )
 
@@ -27,7 +30,7 @@ MIN_PLOT = 20
 
 
 class _Cells:
-    """One line of character cells, each with an ANSI colour (0: none)."""
+    """One line of character cells, each with an ANSI colour (0: none); the second cell of a wide character is empty."""
 
     __slots__ = ("chars", "colours")
 
@@ -36,10 +39,20 @@ class _Cells:
         self.colours = [0] * width
 
     def put(self, at: int, text: str, colour: int) -> None:
-        for offset, char in enumerate(printable(text)):
-            if 0 <= at + offset < len(self.chars):
-                self.chars[at + offset] = char
-                self.colours[at + offset] = colour
+        for char in printable(text):
+            wide = columns(char)
+            if wide and 0 <= at <= len(self.chars) - wide:
+                for cell, part in zip(range(at, at + wide), (char, ""), strict=False):
+                    self._free(cell)
+                    self.chars[cell], self.colours[cell] = part, colour
+            at += wide
+
+    def _free(self, at: int) -> None:
+        """What is left of a wide character, half of which is overwritten, is a space."""
+        if not self.chars[at]:
+            self.chars[at - 1] = " "
+        elif at + 1 < len(self.chars) and not self.chars[at + 1]:
+            self.chars[at + 1] = " "
 
     def line(self, *, colour: bool) -> str:
         if not colour:
@@ -53,10 +66,6 @@ class _Cells:
         return "".join(parts).rstrip() + ("\x1b[0m" if now else "")
 
 
-def _shorten(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
-
-
 def _draw(cells: _Cells, mark: Mark) -> None:
     first, last = int(mark.x0), min(int(mark.x1), len(cells.chars) - 1)
     if len(mark.items) > 1:
@@ -67,18 +76,19 @@ def _draw(cells: _Cells, mark: Mark) -> None:
         )
         return
     item = mark.items[0]
+    label = printable(item.label)
     _, char, colour, *_ = KINDS[item.kind]
     if item.end == item.start or first == last:
         cells.put(first, "●" if char == "━" else char, colour)
         room = int(mark.room) - 2
-        if room >= min(len(item.label), 12):
-            cells.put(first + 2, _shorten(item.label, room), 0)
+        if room >= min(columns(label), 12):
+            cells.put(first + 2, shorten(label, room), 0)
         return
     bar = char if char in "━░▒" else "━"
     end = ("▶" if item.end is None else "┫") if bar == "━" else bar
     middle = bar * (last - first - 1)
-    if bar == "━" and len(middle) >= len(item.label) + 4:
-        middle = f"━ {item.label} ".ljust(len(middle), "━")
+    if bar == "━" and len(middle) >= columns(label) + 4:
+        middle = f"━ {label} " + "━" * (len(middle) - columns(label) - 3)
     cells.put(first, ("┣" if bar == "━" else bar) + middle + end, colour)
 
 
@@ -102,8 +112,8 @@ def _row_lines(
         cells = _Cells(plot)
         for mark in bars_first(place_marks(row, span, plot - 1, small=1, widest=4, right=0)):
             _draw(cells, mark)
-        name = _shorten(printable(row.lane), gutter) if row.lane != before else ""
-        lines.append(f"{name:<{gutter}}  {cells.line(colour=colour)}".rstrip())
+        name = shorten(printable(row.lane), gutter) if row.lane != before else ""
+        lines.append(f"{name}{' ' * (gutter - columns(name))}  {cells.line(colour=colour)}".rstrip())
         before = row.lane
     return lines
 
@@ -126,9 +136,9 @@ def render_text(items: Sequence[Item], *, title: str, width: int = 100, colour: 
         return f"{title}: nothing happened yet\n"
     start, end = time_range(items)
     rows = pack_rows(items)
-    gutter = min(MAX_GUTTER, max(len(row.lane) for row in rows))
+    gutter = min(MAX_GUTTER, max(columns(printable(row.lane)) for row in rows))
     plot = max(MIN_PLOT, width - gutter - 2)
-    head = f"{title}: {len(items)} items, {moment_text(start)} to {moment_text(end)} ({duration_text(end - start)})"
+    head = f"{title}: {count_text(items)}, {moment_text(start)} to {moment_text(end)} ({duration_text(end - start)})"
     used = dict.fromkeys(item.kind for item in items)
     legend = _wrap([f"{KINDS[kind][1]} {KINDS[kind][0]}" for kind in KINDS if kind in used], width)
     lines = [head, f"{'':<{gutter}}  {_axis(start, end, plot)}".rstrip()]

@@ -18,15 +18,17 @@ from commands.timeline.lanes import (
     SECOND,
     Item,
     axis_ticks,
+    columns,
     describe,
     duration_text,
     pack_rows,
     place_marks,
+    shorten,
     time_range,
 )
 from commands.timeline.page import render_page
 from commands.timeline.svg import render_svg
-from commands.timeline.terminal import render_text
+from commands.timeline.terminal import MIN_PLOT, _Cells, render_text
 
 T0 = 1_764_511_200 * SECOND  # 2025-11-30 14:00:00Z
 
@@ -180,3 +182,40 @@ def test_a_page_asks_nobody_for_anything():
     assert "default-src 'none'" in page
     without = page.replace("http://www.w3.org/2000/svg", "")
     assert "http" not in without.replace("http-equiv", "")
+
+
+CHINESE = "供应商很长的名字供应商很长的名字"
+
+
+def test_wide_characters_take_two_columns_in_the_terminal_and_never_shift_what_follows():
+    items = [
+        Item(f"circuit {CHINESE}|执行器", "hold", 0, 90 * SECOND, label="持有者张三", seq=1),
+        Item("approvals", "approval", 90 * SECOND, 90 * SECOND, label="é", seq=2),
+        Item("approvals", "approval", 10 * SECOND, 10 * SECOND, label="计划已批准", seq=3),
+    ]
+    for width in (30, 60, 100):
+        lines = render_text(items, title="t", width=width).splitlines()
+        assert all(columns(line) <= max(width, 30 + MIN_PLOT) for line in lines[1:])
+        end = next(line for line in lines if "┫" in line)
+        approved = next(line for line in lines if line.startswith("approvals"))
+        assert columns(end[: end.index("┫")]) == columns(approved[: approved.rindex("●")])
+    assert "持有者张三" in end
+    assert "计划已批准" in approved
+
+
+@pytest.mark.parametrize(
+    ("at", "left"), [(0, "x中文 "), (1, " x 文 "), (2, "  x文 "), (3, " 中x  "), (4, " 中 x ")]
+)
+def test_a_mark_over_half_of_a_wide_character_leaves_a_space_of_it(at, left):
+    cells = _Cells(6)
+    cells.put(1, "中文", 0)
+    cells.put(at, "x", 0)
+    assert "".join(cells.chars) == left
+
+
+def test_names_are_cut_to_columns_and_one_item_is_not_items():
+    assert [shorten(CHINESE, most) for most in (1, 2, 3, 32)] == ["…", "…", "供…", CHINESE]
+    one = [Item(f"circuit {CHINESE}", "event", 0, 0, label="x", seq=1)]
+    assert "1 item," in render_svg(one, title="t")
+    assert f">{shorten(f'circuit {CHINESE}', 28)}<" in render_svg(one, title="t")
+    assert render_text(one, title="t").startswith("t: 1 item,")
