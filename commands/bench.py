@@ -20,6 +20,7 @@ from commands.context import Context, emit, say
 from commands.entry import AS_PROCESS
 from commands.flags import Args, Command, Flag
 from ledger.access import create_ledger
+from ledger.errors import Usage
 from ledger.event import Draft, Origin
 
 TYPE_CHECKING = False
@@ -398,6 +399,8 @@ def measure(
 def run(args: Args, _context: Context) -> int:
     """Measure, and print each row with its limit beside it."""
     rows = []
+    if args.events == 0:
+        raise Usage("--events: at least 1")
     for row in measure(events=args.events or 100_000):
         rows.append(row)
         if not args.json:

@@ -22,6 +22,14 @@ def _groups() -> dict[str, list[str]]:
     return found
 
 
+def _first_word(name: str) -> str:
+    """What a command's first argument may be, where that is a closed set; nothing where it is not."""
+    from commands.entry import load
+
+    words = load(name).words
+    return " ".join(words[0].offers()) if words else ""
+
+
 def _offers() -> list[str]:
     """The function `_gatebook_offers COMMAND BEFORE BEGUN`, in what bash and zsh have in common: what may stand here.
 
@@ -31,7 +39,7 @@ def _offers() -> list[str]:
     from commands.table import COMMANDS
 
     firsts = sorted({name.split()[0] for name in COMMANDS})
-    options, choices = [], []
+    options, choices, words = [], [], []
     for name in COMMANDS:
         flags = load(name).flags
         valued = " ".join(flag.name for flag in flags if flag.metavar is not None)
@@ -40,6 +48,8 @@ def _offers() -> list[str]:
         choices += [
             f"  '{name} {f.name}') echo '{' '.join(f.choices)}'; return ;;" for f in flags if f.choices
         ]
+        offered = _first_word(name)
+        words += [f"  '{name} {name.split()[-1]}') echo '{offered}'; return ;;"] if offered else []
     for name, values in _CHOICES.items():
         choices.append(f"  *' {name}') echo '{' '.join(values)}'; return ;;")
     return [
@@ -53,8 +63,11 @@ def _offers() -> list[str]:
         *choices,
         "  esac",
         '  case " $valued " in *" $2 "*) return ;; esac',
+        '  case $3 in -*) echo "$valued $switches"; return ;; esac',
+        '  case "$1 $2" in',
+        *words,
+        "  esac",
         '  case "$1:$3" in',
-        '  *:-*) echo "$valued $switches" ;;',
         f"  :*) echo '{' '.join(firsts)}' ;;",
         *(f"  {first}:*) echo '{' '.join(inner)}' ;;" for first, inner in _groups().items()),
         "  esac",
@@ -160,6 +173,8 @@ def _fish() -> str:
             value = f"-x -a '{' '.join(flag.choices)}'" if flag.choices else "-r -F" if flag.metavar else ""
             offer(name, f"{kind} {flag.name.lstrip('-')} {value} -d {_quoted(flag.help)}")
         offer(name, "-l help")
+        if offered := _first_word(name):
+            offer(name, f"-n 'test (commandline -opc)[-1] = {name.split()[-1]}' -f -a '{offered}'")
     return "\n".join(lines)
 
 
@@ -180,7 +195,7 @@ COMMANDS = {
         run,
         "Prints a completion script: bash, zsh or fish. Load it in the shell's start file:\n"
         "source <(gatebook completion bash), the same for zsh (after compinit), gatebook completion fish | source.",
-        words=(Word("SHELL", "bash, zsh or fish"),),
+        words=(Word("SHELL", "bash, zsh or fish", offers=lambda: SHELLS),),
         example="gatebook completion bash",
     )
 }

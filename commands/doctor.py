@@ -162,14 +162,12 @@ def _keys(ledger: Ledger) -> Iterator[Finding]:
             mend = (
                 "the machine that ran `gatebook init` signs; to sign here too, copy its keys (docs/scale.md)"
             )
-            yield Finding(
-                "keys",
-                "note" if fleet else "problem",
-                str(error),
-                mend
-                if fleet
-                else "without the current key this machine cannot sign; restore it from its backup, or from where it was rotated",
-            )
+            if not fleet:
+                mend = "without the current key this machine cannot sign; restore it from its backup, or from where it was rotated"
+            path = os.path.join(keys_dir(ledger.id), name)
+            if os.path.isfile(path) and os.stat(path).st_mode & 0o077:
+                mend = f"chmod 600 {path}; gatebook authority rotate {name}"
+            yield Finding("keys", "note" if fleet else "problem", str(error), mend)
     if state.policy is None:
         yield Finding(
             "authority",
@@ -265,7 +263,7 @@ def _artifacts(ledger: Ledger) -> Iterator[Finding]:
         yield Finding(
             "artifacts",
             "note",
-            f"{len(orphans)} files that no event names (a crash while writing)",
+            f"{len(orphans)} file{'' if len(orphans) == 1 else 's'} that no event names (a crash while writing)",
             f"they can be deleted from {os.path.join(ledger.folder, ARTIFACTS)}",
         )
 

@@ -9,7 +9,7 @@ from ledger.errors import Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from commands.context import Context
@@ -52,15 +52,24 @@ class Flag:
 
 
 class Word:
-    """One positional argument: required unless `optional`; `many` takes all that remain."""
+    """One positional argument: required unless `optional`; `many` takes all that remain; Tab proposes what `offers` gives."""
 
-    __slots__ = ("help", "many", "name", "optional")
+    __slots__ = ("help", "many", "name", "offers", "optional")
 
-    def __init__(self, name: str, help: str = "", *, optional: bool = False, many: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        help: str = "",
+        *,
+        optional: bool = False,
+        many: bool = False,
+        offers: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
         self.name = name
         self.help = help
         self.optional = optional
         self.many = many
+        self.offers = offers
 
     @property
     def attribute(self) -> str:

@@ -6,6 +6,10 @@ from commands.context import Context, dumps, say
 from commands.flags import Args, Command, Flag, Word
 from ledger.errors import Usage
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 BASE = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -56,12 +60,18 @@ def run(args: Args, _context: Context) -> int:
     return 0
 
 
+def _types() -> Iterable[str]:
+    from projections.registry import TYPES
+
+    return TYPES
+
+
 COMMANDS = {
     "schema": Command(
         run,
         "The JSON Schema of an event type's data, made from the structs that gatebook checks; without TYPE the list of\n"
         "types, their kind of stream, and the command that writes each.",
-        words=(Word("TYPE", "an event type", optional=True),),
+        words=(Word("TYPE", "an event type", optional=True, offers=_types),),
         flags=(Flag("--json", None, "all schemas in one object"),),
         example="gatebook schema circuit.opened",
     )

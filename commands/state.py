@@ -153,7 +153,7 @@ COMMANDS = {
         "KEY is one stream's id (all of them without). X is a seq or a time, and is included; before the first event\n"
         "the state is the empty one.",
         words=(
-            Word("NAME", "which projection (default: list the names)", optional=True),
+            Word("NAME", "which projection (default: list the names)", optional=True, offers=lambda: _NAMES),
             Word("KEY", "which stream (default: all)", optional=True),
         ),
         flags=(Flag("--at", "X", "as of this event or time"), Flag("--json", None, "one JSON object")),
@@ -162,7 +162,7 @@ COMMANDS = {
     "diff": Command(
         diff,
         "What changed in a projection between two moments (both included), and which events changed it.",
-        words=(Word("NAME", "which projection"), Word("KEY", "which stream")),
+        words=(Word("NAME", "which projection", offers=lambda: _NAMES), Word("KEY", "which stream")),
         flags=(
             Flag("--from", "X", "the earlier moment: a seq or a time", required=True),
             Flag("--to", "X", "the later moment", required=True),

@@ -270,7 +270,7 @@ COMMANDS = {
     "query": Command(
         query,
         "Read-only SQL over the views (tables events, events_fts, circuits, …), or one of the named forensic queries.",
-        words=(Word("SQL", "a SELECT, or the name of a query", optional=True),),
+        words=(Word("SQL", "a SELECT, or the name of a query", optional=True, offers=_named),),
         flags=(
             Flag("--param", "K=V", "a parameter, :K in the SQL", many=True),
             Flag("--format", "F", "how rows are printed", choices=("table", "json", "csv", "nl")),

@@ -6,6 +6,8 @@ from commands.context import Context, emit
 from commands.flags import Args, Command, Word
 from ledger.errors import Usage
 
+_KEYS = ("checkpoint", "receipt")
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from projections.engine import Proposal, World
@@ -21,7 +23,7 @@ def run(args: Args, context: Context) -> int:
     from projections.engine import Proposal, submit
     from projections.ledger_stream import KeyChanged
 
-    if args.name not in ("checkpoint", "receipt"):
+    if args.name not in _KEYS:
         raise Usage(f"there is no {args.name!r} key: checkpoint or receipt")
     ledger = context.ledger()
     old = current_key(ledger, args.name)
@@ -43,7 +45,7 @@ COMMANDS = {
     "authority rotate": Command(
         run,
         "Replaces the ledger's checkpoint or receipt key by a new one; the old key signs the new, and both stand in the log.",
-        words=(Word("NAME", "checkpoint or receipt"),),
+        words=(Word("NAME", "checkpoint or receipt", offers=lambda: _KEYS),),
         example="gatebook authority rotate checkpoint",
     )
 }

@@ -204,6 +204,13 @@ _STEP_FLAGS = (
     Flag("--skip", None, "nobody does this step; recorded as skipped"),
 )
 
+
+def _steps(stage: str) -> tuple[str, ...]:
+    from projections.session_rules import STEPS
+
+    return STEPS[stage]
+
+
 COMMANDS = {
     "round start": Command(
         _round_start, "Begin the next round; prints where its prompts lie.", flags=(OWNER,),
@@ -224,11 +231,11 @@ COMMANDS = {
     ),
     "polish step": Command(
         _step, "Record one step of 3.5: static-analysis, code-review, simplify, test-consolidation, summary.",
-        words=(Word("NAME", "the step"),), flags=_STEP_FLAGS, example="gatebook polish step simplify --owner TOKEN --report r.md",
+        words=(Word("NAME", "the step", offers=lambda: _steps("polish")),), flags=_STEP_FLAGS, example="gatebook polish step simplify --owner TOKEN --report r.md",
     ),
     "docs step": Command(
         _step, "Record one step of 3.6: project-docs, comments.",
-        words=(Word("NAME", "the step"),), flags=_STEP_FLAGS, example="gatebook docs step comments --owner TOKEN --report r.md",
+        words=(Word("NAME", "the step", offers=lambda: _steps("docs")),), flags=_STEP_FLAGS, example="gatebook docs step comments --owner TOKEN --report r.md",
     ),
     "security scan": Command(
         _scan, "Look for tracked secrets and gaps in .gitignore (3.7).", flags=(OWNER,),

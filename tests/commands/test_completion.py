@@ -27,6 +27,14 @@ CASES = [
     ("gatebook route record-failure --reason ", {"quota", "rate_limit"}, {"--provider"}),
     ("gatebook append --stream x-n/1 --t", {"--type"}, {"--stream"}),
     ("gatebook witness init --", {"--help"}, {"--signers"}),
+    ("gatebook state ", {"plan", "circuits", "stages"}, {"append"}),
+    ("gatebook state plan ", set(), {"circuits"}),
+    ("gatebook state -", {"--at", "--json"}, {"plan"}),
+    ("gatebook query una", {"unanswered"}, {"approvals"}),
+    ("gatebook schema plan.", {"plan.proposed", "plan.approved"}, {"run.finalized"}),
+    ("gatebook completion ", {"bash", "zsh", "fish"}, {"append"}),
+    ("gatebook hooks install ", {"codex", "claude"}, {"install"}),
+    ("gatebook polish step s", {"simplify", "summary"}, {"step", "comments"}),
     ("gatebook init --", {"--signers", "--git-dir", "--help"}, {"--ledger"}),
 ]
 BASH = """

@@ -559,3 +559,29 @@ def test_every_command_works_under_any_directory_name(tmp_path, home, monkeypatc
         done = call(*words)
         assert "internal error" not in done.err, (words, done.err)
         assert done.code == 0 or words == ["doctor"], (words, done.out, done.err)
+
+
+def test_a_key_that_others_can_read_is_mended_as_doctor_says(here):
+    home = os.path.join(
+        os.environ["XDG_STATE_HOME"], "gatebook", "keys", call("doctor", "--json").json()["ledger_id"]
+    )
+    os.chmod(os.path.join(home, "receipt"), 0o644)
+    found = call("doctor", "--json")
+    assert found.code == 1
+    checks = json.loads(found.out)["checks"]
+    (mend,) = [check["mend"] for check in checks if check["check"] == "keys" and check["level"] == "problem"]
+    chmod, rotate = mend.split("; ")
+    assert (chmod, rotate) == (f"chmod 600 {home}/receipt", "gatebook authority rotate receipt")
+    os.chmod(chmod.split()[-1], 0o600)
+    assert call(*rotate.split()[1:]).code == 0
+    assert call("doctor").code == 0
+
+
+def test_the_names_of_projections_and_the_head_a_state_stands_on(here):
+    assert "circuits" in call("state", "--json").json()
+    state = call("state", "plan", "--json").json()
+    assert f"as of event {state['seq']} {state['hash'][:16]}…" in call("state", "plan").out
+
+
+def test_a_bench_of_no_events_is_a_usage_error(here):
+    call("bench", "--events", "0").refused(2, "--events")
