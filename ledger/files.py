@@ -3,11 +3,38 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 
 
+def _is_device(path: str) -> bool:
+    """Whether `path` itself is a device, as `/dev/null` is, or names an open file, as `/dev/stdout` does."""
+    if path.startswith(("/dev/std", "/dev/fd/", "/proc/self/fd/")):
+        return True
+    try:
+        return stat.S_ISCHR(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _write_all(handle: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(handle, view) :]
+
+
 def write_whole(path: str, content: bytes, mode: int = 0o600) -> None:
-    """Replace `path` by `content` so that a crash leaves the old file or the new one: temp, fsync, rename, fsync of the directory."""
+    """Replace `path` by `content` so that a crash leaves the old file or the new one: temp, fsync, rename, fsync of the directory.
+
+    A device (`/dev/null`, `/dev/stdout`) is written to, never replaced: root could.
+    """
+    if _is_device(path):
+        handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            _write_all(handle, content)
+        finally:
+            os.close(handle)
+        return
     folder = os.path.dirname(path) or "."
     temporary = os.path.join(
         folder, f".{os.path.basename(path)[:100]}.{os.getpid()}.{time.monotonic_ns()}.tmp"
@@ -17,9 +44,7 @@ def write_whole(path: str, content: bytes, mode: int = 0o600) -> None:
     except OSError as error:
         raise _of(path, error) from None
     try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(handle, view) :]
+        _write_all(handle, content)
         os.fsync(handle)
         os.rename(temporary, path)
     except BaseException as error:

@@ -38,6 +38,24 @@ def test_whole_files_are_written_beside_flushed_and_renamed(tmp_path, monkeypatc
         assert file.read() == b"one"
 
 
+def test_a_device_is_written_to_and_never_replaced(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "rename", lambda *names: pytest.fail(f"renamed {names}"))
+    module.write_whole(os.devnull, b"gone")
+    with open(tmp_path / "out", "wb") as file:
+        module.write_whole(f"/dev/fd/{file.fileno()}", b"one")
+    assert (tmp_path / "out").read_bytes() == b"one"
+
+
+def test_a_link_is_replaced_and_what_it_names_stays(tmp_path):
+    (tmp_path / "mine").write_bytes(b"kept")
+    for place in (tmp_path / "mine", os.devnull):
+        os.symlink(place, tmp_path / "link")
+        module.write_whole(str(tmp_path / "link"), b"new")
+        assert not (tmp_path / "link").is_symlink()
+        os.unlink(tmp_path / "link")
+    assert (tmp_path / "mine").read_bytes() == b"kept"
+
+
 def test_a_failure_names_the_callers_file(tmp_path):
     (tmp_path / "folder").mkdir()
     for place in ("folder", "none/file"):
