@@ -420,6 +420,11 @@ def locked(ledger: Ledger) -> Iterator[None]:
         raise Unavailable(
             f"{ledger.folder}: another process has been making the views for a minute; call again"
         ) from None
+    except OSError as error:
+        raise Unavailable(
+            f"{ledger.folder}: the views cannot be kept here ({error.strerror}): `gatebook backup FILE` makes a copy "
+            "elsewhere, which --ledger FILE asks"
+        ) from None
     try:
         yield
     finally:

@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from ledger.access import create_ledger
-from ledger.errors import Tampered
+from ledger.errors import Tampered, Unavailable
 from ledger.event import Draft, Origin
 from projections import views
 
@@ -138,3 +138,12 @@ def test_a_log_that_cannot_be_read_to_its_end_is_damage_and_leaves_no_views(ledg
         views.catch_up(ledger)
     with pytest.raises(sqlite3.OperationalError):
         sqlite3.connect(f"file:{views.path_of(ledger)}?mode=ro", uri=True)
+
+
+def test_where_views_cannot_be_kept_it_says_what_to_ask_instead(ledger, monkeypatch):
+    def full(*_):
+        raise OSError(30, "Read-only file system", "views.lock")
+
+    monkeypatch.setattr(views, "hold_views", full)
+    with pytest.raises(Unavailable, match="Read-only file system.*gatebook backup"):
+        views.catch_up(ledger)
