@@ -268,6 +268,13 @@ def _artifacts(ledger: Ledger) -> Iterator[Finding]:
         )
 
 
+def _files(ledger: Ledger) -> list[Finding]:
+    """Shared files against the log, as the kinds of work know them."""
+    from commands.shared_files import check_files
+
+    return [Finding(*item) for item in check_files(ledger)]
+
+
 def _hooks() -> Iterator[Finding]:
     from commands.hooks import installed
 
@@ -283,26 +290,18 @@ def _hooks() -> Iterator[Finding]:
 def examine(ledger: Ledger) -> list[Finding]:
     """Every check, in order; a check that fails by itself is a finding too."""
     found: list[Finding] = []
-    checks = (_permissions, _place, _database, _memory, _keys, _clock, _views, _refusals, _artifacts)
+    checks = (_permissions, _place, _database, _memory, _keys, _clock, _views, _refusals, _artifacts, _files)
     for check in checks:
         try:
             found += check(ledger)
         except (GatebookError, OSError) as error:
             found.append(Finding(check.__name__.strip("_"), "problem", str(error)))
-    found += _files(ledger)
     found += _hooks()
     if ledger.store.url:
         from commands.fleet_checks import check_fleet
 
         found += check_fleet(ledger)
     return found
-
-
-def _files(ledger: Ledger) -> list[Finding]:
-    """Shared files against the log, as the kinds of work know them."""
-    from commands.shared_files import check_files
-
-    return [Finding(*item) for item in check_files(ledger)]
 
 
 def run(args: Args, context: Context) -> int:

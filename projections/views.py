@@ -31,7 +31,7 @@ from ledger.leftovers import NEW, VIEWS, hold_views, remove_database
 from ledger.notice import tell
 from ledger.sqlite import RANGE_SQL, explain
 from ledger.sqlite import connect as connect_log
-from projections.engine import aggregate_of, load
+from projections.engine import aggregate_of, decode, load, reader_of
 from projections.members import clock_of, members_of
 from projections.registry import AGGREGATES, TYPES, aggregate, kind_of
 from projections.timetravel import version_at, void_before_of, without_void
@@ -175,6 +175,7 @@ class Catchup:
         self._progress = progress
         self._head = ledger.store.head().seq if upto is None else upto
         self._touched: dict[str, int] = {}  # stream -> its last version up to there
+        self._known: set[tuple[str, int]] = set()  # types and their versions met so far
         self._restored = False  # whether what stands may have become void
 
     def run(self, start: int) -> int:
@@ -211,7 +212,10 @@ class Catchup:
         for page in _pages(store, start, head):
             rows = [_row(row, store) for row in page]
             # Open types live in streams of x kinds; any other type there or elsewhere is folded, or stops its fold.
-            self._touched.update([(row[1], row[3]) for row in rows if row[2][:1] != "x" or row[4] in TYPES])  # type: ignore[misc, index]
+            decided = [row for row in rows if str(row[2])[:1] != "x" or row[4] in TYPES]
+            for row in decided:
+                self._check_known(str(row[4]), int(row[5]), seq=int(row[0]))  # type: ignore[call-overload]
+            self._touched.update([(row[1], row[3]) for row in decided])  # type: ignore[misc]
             self._restored = self._restored or any(row[4] == "ledger.restored" for row in rows)
             whole = len(rows) - len(rows) % GROUP
             for at in range(0, whole, GROUP):
@@ -223,6 +227,12 @@ class Catchup:
             if self._progress is not None:
                 self._progress(start - 1 + done, head)
         return done, last
+
+    def _check_known(self, name: str, v: int, *, seq: int) -> None:
+        """Stop at what this gatebook does not know (FAULTS F67): a view that skipped it would look whole."""
+        if (name, v) not in self._known and v > reader_of(name)[0]:
+            decode(name, v, b"", seq)
+        self._known.add((name, v))
 
     def _touch_all(self) -> None:
         """A restore voids what is open in streams that have no new event."""

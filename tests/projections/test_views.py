@@ -1,5 +1,6 @@
 """The views hold what the log says, whether they are made at once, from many events, or caught up one by one."""
 
+import os
 import sqlite3
 
 import pytest
@@ -146,4 +147,23 @@ def test_where_views_cannot_be_kept_it_says_what_to_ask_instead(ledger, monkeypa
 
     monkeypatch.setattr(views, "hold_views", full)
     with pytest.raises(Unavailable, match="Read-only file system.*gatebook backup"):
+        views.catch_up(ledger)
+
+
+@pytest.mark.parametrize("stream", ["run/1-2026-12-01", "ledger", "refusal/2026-12-01", "future/1"])
+@pytest.mark.parametrize("standing", [False, True])
+def test_the_views_stop_at_what_they_do_not_know(ledger, stream, standing):
+    """F67: a view that skipped an event would look whole."""
+    if standing:
+        views.catch_up(ledger).close()
+    ledger.append([Draft(stream, "run.exploded", b"{}")], ORIGIN)
+    with pytest.raises(Tampered, match=r"unknown event type run\.exploded: upgrade"):
+        views.catch_up(ledger)
+    assert (views.path_of(ledger) in [entry.path for entry in os.scandir(ledger.folder)]) is standing
+
+
+@pytest.mark.parametrize(("stream", "type"), [("ledger", "ledger.redacted"), ("run/1-x", "run.reported")])
+def test_the_views_stop_at_a_newer_schema_version(ledger, stream, type):
+    ledger.append([Draft(stream, type, b"{}", v=9)], ORIGIN)
+    with pytest.raises(Tampered, match=f"event 2: {type} has schema version 9"):
         views.catch_up(ledger)
