@@ -428,6 +428,13 @@ def test_a_number_given_on_the_command_line_is_compared_as_a_number(cli):
     assert len(_seqs(cli, "longest-holds", "--param", "limit=1.5")) == 1
 
 
+def test_every_number_is_cast_where_it_is_compared():
+    for name, query in NAMED.items():
+        for given, default in query.params.items():
+            if isinstance(default, int):
+                assert query.sql.count(f":{given}") == query.sql.count(f"CAST(:{given} AS "), name
+
+
 def test_what_a_lonely_actor_did_is_one_event(told):
     for row in told.ask("lonely-actors", most=1000):
         event = told.db.execute("SELECT * FROM events WHERE seq = ?", [row["seq"]]).fetchone()

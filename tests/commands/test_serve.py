@@ -118,7 +118,7 @@ def test_named_queries_give_the_same_rows_as_on_the_command_line(served):
 
 def test_defaults_stand_in_for_what_a_form_leaves_empty():
     assert canned("x < :least AND y = :now", {"least": 1, "now": "n'w"}) == (
-        "x < CAST(coalesce(nullif(:least, ''), 1) AS INTEGER) AND y = CAST(coalesce(nullif(:now, ''), 'n''w') AS TEXT)"
+        "x < coalesce(nullif(:least, ''), 1) AND y = coalesce(nullif(:now, ''), 'n''w')"
     )
 
 
