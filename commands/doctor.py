@@ -276,8 +276,10 @@ def _files(ledger: Ledger) -> list[Finding]:
 
 
 def _hooks() -> Iterator[Finding]:
-    from commands.hooks import installed
+    from commands.hooks import ON_PATH, callable_by_name, installed
 
+    if any(installed().values()) and not callable_by_name():
+        yield Finding("hooks", "note", "they call `gatebook`, which is not on PATH here", ON_PATH)
     for agent, where in installed().items():
         yield Finding(
             "hooks",

@@ -158,6 +158,16 @@ def _name(args: Args) -> str:
     return FILES[args.agent]
 
 
+ON_PATH = "install it where the agent finds it (`pip install .`)"
+
+
+def callable_by_name() -> bool:
+    """Whether a hook's `gatebook` is found, as far as this process' PATH tells."""
+    import shutil
+
+    return shutil.which("gatebook") is not None
+
+
 def install(args: Args, context: Context) -> int:
     """`hooks install`: our handlers stand in the agent's hook file of this folder."""
     from ledger.files import write_whole
@@ -175,6 +185,8 @@ def install(args: Args, context: Context) -> int:
             sys.stderr.write(
                 "gatebook: Codex asks once whether it may trust new hooks; review them there with /hooks\n"
             )
+        if not callable_by_name():
+            sys.stderr.write(f"gatebook: the hooks call `gatebook`, which is not on PATH here: {ON_PATH}\n")
     return 0
 
 

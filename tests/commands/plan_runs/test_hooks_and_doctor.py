@@ -177,3 +177,17 @@ def test_a_changed_entry_is_adopted_as_an_event_and_the_run_goes_on(house):
     assert checks(house)["_processed.json"][0] == "ok"
     house.ok("run", "next")
     assert "edited by another tool" in path.read_text()
+
+
+@pytest.mark.parametrize("found", [False, True])
+def test_it_says_when_the_hooks_could_not_be_called_by_name(house, monkeypatch, tmp_path, found):
+    house.be(None)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    (tmp_path / "bin").mkdir()
+    if found:
+        (tmp_path / "bin" / "gatebook").write_text("#!/bin/sh\n")
+        (tmp_path / "bin" / "gatebook").chmod(0o755)
+    assert ("not on PATH" in hooks(house, "install", "claude", "--yes")) is not found
+    from commands.doctor import _hooks
+
+    assert any("not on PATH" in finding.found for finding in _hooks()) is not found
