@@ -269,10 +269,11 @@ COMMANDS = {
     ),
     "query": Command(
         query,
-        "Read-only SQL over the views (tables events, events_fts, circuits, …), or one of the named forensic queries.",
+        "Read-only SQL over the views (tables events, events_fts, circuits, …), or one of the named forensic queries.\n"
+        "'PRAGMA table_list' names the tables, 'PRAGMA table_info(circuits)' a table's columns.",
         words=(Word("SQL", "a SELECT, or the name of a query", optional=True, offers=_named),),
         flags=(
-            Flag("--param", "K=V", "a parameter, :K in the SQL", many=True),
+            Flag("--param", "K=V", "a parameter, :K in the SQL, as text", many=True),
             Flag("--format", "F", "how rows are printed", choices=("table", "json", "csv", "nl")),
             Flag("--list", None, "the named queries"),
         ),
