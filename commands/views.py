@@ -132,10 +132,10 @@ def _statement(text: str, given: dict[str, str]) -> tuple[str, dict[str, object]
             if not finite:
                 raise Usage(f"query {text}: --param {name}={values[name]} must be a number")
     if "now" in values and values["now"] != query.params["now"]:
-        from projections.times import parse_time, print_time
+        from projections.times import parse_time
 
-        try:  # as SQLite reads it too: it knows fewer forms
-            values["now"] = print_time(parse_time(str(values["now"]), "--param now"))
+        try:
+            parse_time(str(values["now"]), "--param now")
         except Invalid as error:
             raise Usage(str(error)) from None
     missing = [name for name, value in values.items() if value is None]

@@ -25,7 +25,7 @@ import apsw
 import sqlite_utils
 from sqlite_utils.db import Database
 
-from ledger.errors import Tampered, Unavailable
+from ledger.errors import Invalid, Tampered, Unavailable
 from ledger.event import Event
 from ledger.leftovers import NEW, VIEWS, hold_views, remove_database
 from ledger.notice import tell
@@ -359,9 +359,21 @@ def usable(ledger: Ledger, database: Database) -> int | None:
     return int(row[0]) + 1
 
 
+def utc(text: object) -> str | None:
+    """A moment in any form that gatebook reads, as SQLite reads it too (its functions know fewer); None for what is none."""
+    from ledger.clock import format_us
+    from projections.times import parse_time
+
+    try:
+        return format_us(parse_time(text))
+    except Invalid:
+        return None
+
+
 def connect(path: str) -> Database:
-    """A connection to a views file with its settings."""
+    """A connection to a views file with its settings, and the SQL function `utc`."""
     connection = sqlite3.connect(path, isolation_level=None, timeout=30, check_same_thread=False)
+    connection.create_function("utc", 1, utc, deterministic=True)
     connection.execute("PRAGMA journal_mode=DELETE")
     connection.execute("PRAGMA secure_delete=ON")
     connection.execute("PRAGMA trusted_schema=OFF")

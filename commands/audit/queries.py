@@ -41,7 +41,7 @@ NAMED: dict[str, Query] = {
         SELECT i.seq, i.recorded_at, i.actor, json_extract(i.data, '$.receipt_id') AS receipt, json_extract(i.data, '$.actions') AS actions,
             json_extract(i.data, '$.target_type') AS target_type, json_extract(i.data, '$.target_id') AS target,
             json_extract(i.data, '$.expires_at') AS expires_at,
-            julianday(json_extract(i.data, '$.expires_at')) <= julianday(:now) OR i.seq < restored AS expired
+            julianday(json_extract(i.data, '$.expires_at')) <= julianday(coalesce(utc(:now), :now)) OR i.seq < restored AS expired
         FROM events i, (SELECT coalesce(max(seq), 0) AS restored FROM events WHERE type = 'ledger.restored')
         WHERE i.type = 'receipt.issued' AND NOT EXISTS (
             SELECT 1 FROM events u WHERE u.stream = i.stream AND u.type IN ('receipt.consumed', 'receipt.revoked'))
@@ -115,7 +115,7 @@ NAMED: dict[str, Query] = {
         "work done after what allowed it had expired: hand-offs and results of a plan, uses of a receipt, dispatches",
         """
         SELECT seq, recorded_at, type, stream, actor, allowed_by, allowed_type, expired_at,
-            round((julianday(recorded_at) - julianday(expired_at)) * 86400, 3) AS seconds_late
+            round((julianday(recorded_at) - julianday(utc(expired_at))) * 86400, 3) AS seconds_late
         FROM (SELECT w.seq, w.recorded_at, w.type, w.stream, w.actor, g.seq AS allowed_by, g.type AS allowed_type,
                 CASE WHEN g.type <> 'plan.proposed' THEN json_extract(g.data, '$.expires_at')
                     WHEN json_valid(g.content) THEN json_extract(g.content, '$.expires_at') END AS expired_at
@@ -127,7 +127,7 @@ NAMED: dict[str, Query] = {
                     'marker.claimed', 'item.handed_off', 'result.recorded', 'receipt.consumed', 'dispatch.attempted')) w
             JOIN events g ON g.seq IN (w.allowed, w.planned) AND g.seq < w.seq
             WHERE w.type NOT IN ('plan.proposed', 'plan.approved', 'receipt.issued', 'dispatch.approved'))
-        WHERE julianday(recorded_at) > julianday(expired_at) ORDER BY seq, allowed_by
+        WHERE julianday(recorded_at) > julianday(utc(expired_at)) ORDER BY seq, allowed_by
         """,
         example="gatebook query late-work",
     ),

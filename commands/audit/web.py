@@ -19,7 +19,7 @@ from datasette.utils.asgi import Response
 
 from commands.audit.queries import NAMED
 from ledger.errors import Invalid
-from projections.views import open_views, path_of
+from projections.views import open_views, path_of, utc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -107,6 +107,11 @@ class Pages:
         if column == "stream" and isinstance(value, str) and table == "events":
             return Markup(f'<a href="/{NAME}/events?stream={{}}">{{}}</a>').format(_quoted(value), value)  # noqa: S704
         return None
+
+    @hookimpl  # type: ignore[untyped-decorator]
+    def prepare_connection(self, conn: sqlite3.Connection) -> None:
+        """The function that named queries use."""
+        conn.create_function("utc", 1, utc, deterministic=True)
 
     @hookimpl  # type: ignore[untyped-decorator]
     def menu_links(self) -> list[dict[str, str]]:

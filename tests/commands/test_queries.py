@@ -10,6 +10,7 @@ import stories
 
 from commands.audit.queries import NAMED
 from ledger.clock import parse_us
+from projections.views import utc
 
 T = "2026-11-30T09:{:02d}:{:02d}.000000Z"
 
@@ -20,6 +21,7 @@ class Log:
     def __init__(self) -> None:
         self.db = sqlite3.connect(":memory:")
         self.db.row_factory = sqlite3.Row
+        self.db.create_function("utc", 1, utc)
         self.db.execute(
             "CREATE TABLE events (seq INTEGER PRIMARY KEY, stream TEXT, kind TEXT, version INTEGER, type TEXT, v INTEGER, "
             "recorded_at TEXT, clock_us INTEGER, clock_behind INTEGER, actor TEXT, via TEXT, correlation TEXT, causation INTEGER, data TEXT, "
@@ -236,6 +238,15 @@ def test_work_under_a_plan_that_had_expired_is_late_though_its_approval_names_no
     (row,) = told.ask("late-work")
     assert (row["seq"], row["allowed_by"], row["allowed_type"]) == (late, proposed, "plan.proposed")
     assert (row["expired_at"], row["seconds_late"]) == ("2026-11-30T02:30:00-07:00", 1.0)
+
+
+@pytest.mark.parametrize("end", ["20261130t093000z", "2026-11-30T0930+0000", "2026-11-30 02:30:00,0-0700", "2026-11-30T09:29:60Z"])  # fmt: skip
+def test_lateness_is_told_in_every_form_of_time_that_a_plan_may_have(told, end):
+    told.record("run/7-2026-11-30", "plan.proposed", {}, json.dumps({"expires_at": end}))
+    late = told.record("run/7-2026-11-30", "result.recorded", {}, at="2026-11-30T09:30:01.000000Z")
+    lawful = utc(end) is not None
+    assert [row["seq"] for row in told.ask("late-work")] == ([late] if lawful else [])
+    assert lawful is not end.endswith(":60Z")
 
 
 def test_clock_anomalies_are_set_back_clocks_long_rests_and_given_times(told):
