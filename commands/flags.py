@@ -22,7 +22,7 @@ GLOBAL = ("--ledger", "--actor", "--log-format", "--log-level")  # what stands b
 class Flag:
     """One option. `metavar` None makes it a switch; `number` a whole number 0 to 2^53-1; `many` may be repeated."""
 
-    __slots__ = ("choices", "help", "many", "metavar", "name", "number", "required", "short")
+    __slots__ = ("choices", "help", "many", "metavar", "name", "number", "required")
 
     def __init__(
         self,
@@ -30,7 +30,6 @@ class Flag:
         metavar: str | None = None,
         help: str = "",
         *,
-        short: str | None = None,
         many: bool = False,
         number: bool = False,
         required: bool = False,
@@ -39,7 +38,6 @@ class Flag:
         self.name = name
         self.metavar = metavar
         self.help = help
-        self.short = short
         self.many = many
         self.number = number
         self.required = required
@@ -158,8 +156,6 @@ def parse(command: Command, argv: Sequence[str]) -> Args:
     by_name: dict[str, Flag] = {}
     for flag in command.flags:
         by_name[flag.name] = flag
-        if flag.short:
-            by_name[flag.short] = flag
         setattr(args, flag.attribute, [] if flag.many else False if flag.metavar is None else None)
     words: list[str] = []
     seen: set[str] = set()
@@ -173,6 +169,8 @@ def parse(command: Command, argv: Sequence[str]) -> Args:
             words.append(item)
             continue
         name, equals, inline = item.partition("=")
+        if item[:2] in by_name and item[:2] != name:  # -n5
+            name, equals, inline = item[:2], "=", item[2:]
         found = by_name.get(name)
         if found is None:
             raise _unknown(name, command)
@@ -210,7 +208,7 @@ def _words(args: Args, command: Command, words: list[str]) -> None:
 
 
 def _usage_of(flag: Flag) -> str:
-    text = flag.short or flag.name
+    text = flag.name
     if flag.metavar is not None:
         text = f"{text} {flag.metavar}"
     if not flag.required:
@@ -239,9 +237,8 @@ def help_text(name: str, command: Command) -> str:
     lines = [usage(name, command), "", command.text.strip(), ""]
     rows = [(word.name, word.help) for word in command.words]
     for flag in command.flags:
-        left = f"{flag.short}, {flag.name}" if flag.short else flag.name
         note = f" ({'|'.join(flag.choices)})" if flag.choices else ""
-        rows.append((f"{left} {flag.metavar}" if flag.metavar else left, flag.help + note))
+        rows.append((f"{flag.name} {flag.metavar}" if flag.metavar else flag.name, flag.help + note))
     width = min(28, max((len(left) for left, _ in rows), default=0))
     for left, right in rows:
         lines.append(

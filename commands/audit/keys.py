@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ledger.errors import Invalid, Refused
+from ledger.errors import Invalid, Refused, Tampered
 from ledger.proofs import note as notes
 
 TYPE_CHECKING = False
@@ -117,10 +117,14 @@ def attest(ledger: Ledger, text: str) -> Attested:
     """Who signed the note `text` of `ledger`; says nothing yet of the events.
 
     Raises:
-        Invalid: not a checkpoint note. Tampered: a signature does not verify. Refused: another ledger's note, or
-        signed by none of its keys.
+        Invalid: not a checkpoint note. Tampered: a signature does not verify, or the ledger has no first event.
+        Refused: another ledger's note, or signed by none of its keys.
     """
     head = notes.parse_checkpoint(notes.parse_note(text).text)
+    if not ledger.id:
+        raise Tampered(
+            "event 1, which names this ledger, is not there: run `gatebook verify`", verdict="gap", seq=1
+        )
     if head.origin != ledger.id:
         raise Refused(f"the note is of ledger {head.origin[:64]}, this ledger is {ledger.id}: another ledger")
     witnesses = witness_keys()

@@ -239,13 +239,13 @@ def test_a_fault_of_ours_is_told_as_such_in_one_line(here, monkeypatch):
 
 COMMAND = flags.Command(
     lambda _args, _context: 0, "text", words=(flags.Word("FILE"), flags.Word("MORE", optional=True, many=True)),
-    flags=(flags.Flag("--a-b", "X", short="-a"), flags.Flag("--many", "M", many=True), flags.Flag("--on"), flags.Flag("--n", "N", number=True), flags.Flag("--one", "O", choices=("x", "y"))),
+    flags=(flags.Flag("--a-b", "X"), flags.Flag("--many", "M", many=True), flags.Flag("--on"), flags.Flag("--n", "N", number=True), flags.Flag("--one", "O", choices=("x", "y"))),
 )  # fmt: skip
 
 
 def test_words_and_options_may_come_in_any_order():
     args = flags.parse(
-        COMMAND, ["f", "-a", "1", "--many", "p", "m1", "--on", "--many=q", "m2", "--", "-x", "--on"]
+        COMMAND, ["f", "--a-b", "1", "--many", "p", "m1", "--on", "--many=q", "m2", "--", "-x", "--on"]
     )
     assert (args.file, args.more, args.a_b, args.many, args.on, args.n, args.one) == (
         "f",
@@ -268,7 +268,7 @@ def test_a_value_may_look_like_an_option_and_a_dash_is_a_word():
     [
         [],
         ["f", "--a-b"],
-        ["f", "-a", "1", "--a-b", "2"],
+        ["f", "--a-b=1", "--a-b", "2"],
         ["f", "--on", "--on"],
         ["f", "--on=1"],
         ["f", "--one", "z"],

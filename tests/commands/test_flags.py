@@ -23,10 +23,11 @@ COMMAND = Command(
     "text",
     words=(Word("FIRST"), Word("REST", optional=True, many=True)),
     flags=(
-        Flag("--text", "T", short="-t"),
+        Flag("--text", "T"),
         Flag("--many", "M", many=True),
         Flag("--number", "N", number=True),
         Flag("--choice", "C", choices=("one", "two")),
+        Flag("-n", "N", number=True),
         Flag("--on"),
     ),
 )
@@ -34,7 +35,8 @@ TEXT = st.text(max_size=8)
 WORD = TEXT.filter(lambda text: text == "-" or not text.startswith("-"))
 WORDS_ON_OFFER = (
     "--text",
-    "-t",
+    "-n",
+    "-n5",
     "--many",
     "--number",
     "--choice",
@@ -86,6 +88,11 @@ def test_what_is_written_in_any_order_and_form_is_what_is_read(call):
     assert [args.first, *args.rest] == meant["words"]
 
 
+@pytest.mark.parametrize("argv", [["-n", "5"], ["-n5"], ["-n=5"]])
+def test_the_value_of_a_short_option_may_stand_right_behind_it(argv):
+    assert flags.parse(COMMAND, ["first", *argv]).n == 5
+
+
 @given(st.lists(st.sampled_from(WORDS_ON_OFFER) | TEXT, max_size=8))
 def test_no_call_ends_in_anything_but_arguments_or_a_usage_error(argv):
     with contextlib.suppress(Usage):
@@ -134,7 +141,7 @@ def test_no_digit_outside_ascii_is_a_number():
     ("argv", "words"),
     [
         (["f", "--text", "a", "--text", "a"], "--text is given twice"),
-        (["f", "-t", "a", "--text=b"], "--text is given twice"),
+        (["f", "--text", "a", "--text=b"], "--text is given twice"),
         (["f", "--on", "--on"], "--on is given twice"),
         (["f", "--number", "1", "--number", "1"], "--number is given twice"),
         (["f", "--on=yes"], "--on takes no value"),
@@ -162,7 +169,7 @@ def test_every_record_can_be_parsed_into_distinct_attributes(name):
     command = entry.load(name)
     attributes = [flag.attribute for flag in command.flags] + [word.attribute for word in command.words]
     assert len(attributes) == len(set(attributes)), attributes
-    names = [flag.name for flag in command.flags] + [flag.short for flag in command.flags if flag.short]
+    names = [flag.name for flag in command.flags]
     assert len(names) == len(set(names)), names
     assert not {"--help", "-h", "--", "-"} & set(names)
     for flag in command.flags:

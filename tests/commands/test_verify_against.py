@@ -34,6 +34,13 @@ def test_a_deleted_tail_is_found(kept, flag):
     assert verdict(kept, flag, "kept.note") == (3, "truncated")
 
 
+def test_a_ledger_without_its_first_event_is_told_so(kept):
+    kept.sql("DELETE FROM events WHERE seq = 1")
+    code, out, err = kept("log")
+    assert (code, out) == (3, "")
+    assert "event 1, which names this ledger, is not there: run `gatebook verify`" in err
+
+
 @pytest.mark.parametrize("flag", ["--against", "--since-checkpoint"])
 def test_a_note_that_does_not_fit_leaves_the_head_named(kept, flag):
     changed = open("kept.note").read().replace("\n21\n", "\n20\n")
