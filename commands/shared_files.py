@@ -59,7 +59,7 @@ def _check_run(world: World, folder: str, stream: str) -> list[Check]:
     state = world.state(stream)
     found: list[Check] = []
     try:
-        digest = plans.plan_digest(plans.read_run_documents(folder)[0])
+        digest = plans.plan_digest(plans.read_plan(folder))
         if digest == state.current:
             found.append((f"{folder}/plan.json", "ok", "as the log says", ""))
         elif state.approval is not None and digest == state.approval.before:

@@ -143,7 +143,7 @@ def record_approval(run: Run, documents: Documents, text: str, data: Approved, s
     def write() -> None:
         state = run.state(run.look())
         assert state.approval is not None
-        plan = plans.read_run_documents(run.folder.path)[0]
+        plan = plans.read_plan(run.folder.path)
         if plans.plan_digest(plan) == state.approval.before:
             plans.write_plan(run.folder.path, decided_plan(plan, state.approval))
 

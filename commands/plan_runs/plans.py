@@ -245,19 +245,26 @@ def _parsed(raw: bytes, where: str) -> Any:
         raise StalePlanError(str(error)) from None
 
 
-def read_run_documents(run_dir: str) -> tuple[Any, bytes, Any, bytes]:
-    """Plan and snapshot of a run directory as parsed values with the bytes they were read from, each read once."""
+def read_run_files(run_dir: str) -> tuple[bytes, bytes]:
+    """The bytes of a run directory's plan and snapshot, each read once; `StalePlanError` where one cannot be read."""
     from commands.plan_runs.rooted import read_file
     from ledger.errors import Refused
 
-    found: list[Any] = []
-    for name in (PLAN, SNAPSHOT):
-        try:
-            raw = read_file(run_dir, name, limit=_FILE_LIMIT)
-        except (Invalid, Refused) as error:
-            raise StalePlanError(str(error)) from None
-        found += [_parsed(raw, f"{run_dir}/{name}"), raw]
-    return found[0], found[1], found[2], found[3]
+    try:
+        return read_file(run_dir, PLAN, limit=_FILE_LIMIT), read_file(run_dir, SNAPSHOT, limit=_FILE_LIMIT)
+    except (Invalid, Refused) as error:
+        raise StalePlanError(str(error)) from None
+
+
+def parse_run_documents(run_dir: str, plan: bytes, snapshot: bytes) -> tuple[Any, Any]:
+    """Plan and snapshot as the values that these bytes of a run directory hold; neither is judged yet."""
+    return _parsed(plan, f"{run_dir}/{PLAN}"), _parsed(snapshot, f"{run_dir}/{SNAPSHOT}")
+
+
+def read_plan(run_dir: str) -> Any:
+    """The plan of a run directory as it lies there, parsed and not judged."""
+    plan, snapshot = read_run_files(run_dir)
+    return parse_run_documents(run_dir, plan, snapshot)[0]
 
 
 def write_plan(run_dir: str, plan: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from commands.plan_runs.documents import render_document
+from commands.plan_runs.documents import parse_document, render_document
 from commands.plan_runs.preparation import HISTORY
 from commands.plan_runs.processed import PROCESSED, ledger_entry, read_processed
 from commands.plan_runs.results import (
@@ -19,7 +19,7 @@ from commands.plan_runs.results import (
     read_result,
     validate_result,
 )
-from commands.plan_runs.rooted import kind_of, make_folder, read_file, write_file
+from commands.plan_runs.rooted import MissingFileError, kind_of, make_folder, read_file, write_file
 from commands.plan_runs.run_ledger import Documents, Run, read_documents, require_owner
 from ledger.errors import Invalid, Refused
 
@@ -188,28 +188,34 @@ def settle_processed(run: Run, state: State) -> None:
 
 def recorded_result(run: Run, key: str, digest: str) -> dict[str, Any]:
     """The item's result as recorded; `Refused` when its file is another one by now."""
+    found: dict[str, Any] = parse_document(_recorded_bytes(run, key, digest), f"{key}/{RESULT}")
+    return found
+
+
+def _recorded_bytes(run: Run, key: str, digest: str) -> bytes:
+    """The bytes that were recorded: judged by their digest alone, for what they say was judged then, and every step asks for all."""
     from blake3 import blake3
 
     try:
-        read = read_result(run.folder.path, key)
+        raw = read_file(run.folder.path, f"{key}/{RESULT}")
+    except MissingFileError:
+        raise Refused(
+            f"{run.folder.path}/{key}/{RESULT}: is gone, it was recorded as {digest}; put it back"
+        ) from None
     except Invalid as error:
         raise Refused(f"{error}; it is not the result that was recorded") from None
-    if read is None:
-        raise Refused(f"{run.folder.path}/{key}/{RESULT}: is gone, it was recorded as {digest}; put it back")
-    value, raw = read
     if blake3(raw).hexdigest() != digest:
         raise Refused(
             f"{run.folder.path}/{key}/{RESULT}: was changed after it was recorded; put back what is {digest}"
         )
-    found: dict[str, Any] = value
-    return found
+    return raw
 
 
 def settled(run: Run, world: World, documents: Documents) -> tuple[State, Claim]:
     """Owner, preparation, results and the shared file are as the log says; what every later step starts from."""
     state, claim = require_owner(run, world, documents)
     for key, result in state.results.items():
-        recorded_result(run, key, result.digest)
+        _recorded_bytes(run, key, result.digest)
     settle_processed(run, state)
     return state, claim
 

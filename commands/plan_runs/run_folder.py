@@ -6,6 +6,10 @@ import os
 
 from ledger.errors import Invalid
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from commands.plan_runs.run_ledger import Documents
+
 NEXT_STEP = "run canvas-scan again"
 
 
@@ -16,14 +20,15 @@ class StalePlanError(Invalid):
 
 
 class RunFolder:
-    """One day's folder: `runs` (real path), `date` (its name), `path`."""
+    """One day's folder: `runs` (real path), `date` (its name), `path`; `documents` as last read and found valid."""
 
-    __slots__ = ("date", "path", "runs")
+    __slots__ = ("date", "documents", "path", "runs")
 
     def __init__(self, runs: str, day: str) -> None:
         self.runs = runs
         self.date = day
         self.path = f"{runs}/{day}"
+        self.documents: Documents | None = None
 
 
 def run_folder(run_dir: str) -> RunFolder:

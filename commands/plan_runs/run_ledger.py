@@ -30,15 +30,22 @@ class HeldByAnotherError(Conflict):
 
 
 class Documents:
-    """Plan and snapshot of a run, read once and valid together; `digest` is the plan's."""
+    """Plan and snapshot of a run, read once and valid together; `digest` is the plan's, `files` the bytes of both."""
 
-    __slots__ = ("digest", "plan", "raw", "snapshot")
+    __slots__ = ("digest", "files", "plan", "snapshot")
 
-    def __init__(self, plan: dict[str, Any], raw: bytes, snapshot: list[dict[str, Any]]) -> None:
+    def __init__(
+        self, plan: dict[str, Any], snapshot: list[dict[str, Any]], files: tuple[bytes, bytes]
+    ) -> None:
         self.plan = plan
-        self.raw = raw
         self.snapshot = snapshot
+        self.files = files
         self.digest = plans.plan_digest(plan)
+
+    @property
+    def raw(self) -> bytes:
+        """The bytes of plan.json."""
+        return self.files[0]
 
     def assignment(self, item: dict[str, Any]) -> dict[str, Any]:
         """The snapshot's item of a plan's item."""
@@ -51,8 +58,16 @@ class Documents:
 def read_documents(
     folder: RunFolder, *, now: int | None = None, current: bool = False, resolver: Resolver | None = None
 ) -> Documents:
-    """The run's plan and snapshot; `StalePlanError` (exit 1, scan again) when they are not valid together."""
-    plan, raw, snapshot, _ = plans.read_run_documents(folder.path)
+    """The run's plan and snapshot; `StalePlanError` (exit 1, scan again) when they are not valid together.
+
+    Both files are read each time; bytes that were found valid before, in this command, are not judged again.
+    """
+    files = plans.read_run_files(folder.path)
+    known = folder.documents
+    if known is not None and known.files == files and resolver is None:
+        plans.validate_plan(known.plan, now=now, require_current=current)
+        return known
+    plan, snapshot = plans.parse_run_documents(folder.path, *files)
     plans.validate_plan_assignments(
         plan,
         snapshot,
@@ -61,12 +76,13 @@ def read_documents(
         require_current=current,
         resolve=None if resolver is None else resolver.of,
     )
-    return Documents(plan, raw, snapshot)
+    folder.documents = Documents(plan, snapshot, files)
+    return folder.documents
 
 
 def require_unchanged(folder: RunFolder, documents: Documents) -> None:
     """Under the ledger's lock: raise `Conflict` when plan.json is another one than when `documents` was read."""
-    digest = plans.plan_digest(plans.read_run_documents(folder.path)[0])
+    digest = plans.plan_digest(plans.read_plan(folder.path))
     if digest != documents.digest:
         raise Conflict(
             f"{folder.path}/plan.json: was changed while this ran; look at it, then run this again"
@@ -230,7 +246,7 @@ def completed(run: Run, documents: Documents) -> Documents:
 
     def write() -> None:
         again = run.state(run.look())
-        raw = plans.read_run_documents(run.folder.path)[0]
+        raw = plans.read_plan(run.folder.path)
         if again.approval is not None and plans.plan_digest(raw) == again.approval.before:
             plans.write_plan(run.folder.path, decided_plan(raw, again.approval))
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commands.plan_runs import plan_digest, validate_plan, validate_plan_assignments, write_plan
-from commands.plan_runs.plans import parse_plan, read_run_documents
+from commands.plan_runs.plans import parse_plan, read_plan
 from commands.plan_runs.run_folder import NEXT_STEP, StalePlanError, local_day, parse_now, run_folder
 from ledger.errors import Invalid, Refused
 from projections.result_keys import result_key, safe_id
@@ -233,11 +233,11 @@ def test_an_invalid_plan_is_not_written(tmp_path):
 
 def test_missing_and_linked_documents_ask_for_a_new_scan(tmp_path):
     with pytest.raises(StalePlanError, match="no such file"):
-        read_run_documents(str(tmp_path))
+        read_plan(str(tmp_path))
     (tmp_path / "elsewhere").write_text("{}")
     (tmp_path / "plan.json").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StalePlanError, match="symbolic link"):
-        read_run_documents(str(tmp_path))
+        read_plan(str(tmp_path))
 
 
 def test_a_run_folder_has_a_dates_name_and_is_no_link(tmp_path):

@@ -196,6 +196,22 @@ def test_execute_runs_everything_in_order_one_at_a_time(house):
     assert house.ran() == 4
 
 
+def test_a_step_does_not_judge_again_what_stands_unchanged(house, monkeypatch):
+    """A run of hundreds of items asks for plan, snapshot and every recorded result at each step."""
+    from commands.plan_runs import plans, recording
+
+    house.ready("all")
+    judged = []
+    monkeypatch.setattr(
+        plans, "_snapshot_by_identity", lambda *given, own=plans._snapshot_by_identity: judged.append(1) or own(*given)
+    )  # fmt: skip
+    monkeypatch.setattr(
+        recording, "parse_document", lambda *given, own=recording.parse_document: judged.append(2) or own(*given)
+    )  # fmt: skip
+    house.ok("run", "execute", "--handoff", house.script())
+    assert (house.ran(), judged) == (5, [1])
+
+
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
