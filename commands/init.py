@@ -20,9 +20,34 @@ def _own_place(folder: str) -> str:
     return os.path.join(folder, FOLDER) if names and not ours else folder
 
 
+def _named_place(named: str) -> str:
+    """The directory that `--ledger` or the environment means."""
+    from ledger.access import place_of_files
+
+    folder = place_of_files(named)
+    return _own_place(os.path.dirname(folder) if os.path.basename(folder) == "ledger.db" else folder)
+
+
+def _found_place(args: Args, context: Context) -> str:
+    """`.gatebook` here or in the common git directory; the other of the two where that is this place's ledger already.
+
+    A second one would be hidden behind the first, or hide it: commands look at both places.
+    """
+    from ledger.access import FOLDER, git_common_dir, standing_at
+
+    here = folder = os.getcwd()
+    if args.git_dir:
+        here, folder = git_common_dir(here)
+    wanted = os.path.join(folder, FOLDER)
+    stands = standing_at(here) or wanted
+    if args.git_dir and stands != wanted:
+        context.log().warning(f"--git-dir changed nothing: the ledger here is {stands}, and stays there")
+    return stands
+
+
 def run(args: Args, context: Context) -> int:
     """Make `.gatebook/` here (or where `--ledger` says, or in the common git directory); again: no change."""
-    from ledger.access import FOLDER, create_ledger, git_common_dir, place_of_files
+    from ledger.access import create_ledger
 
     if args.single_key and args.signers is None:
         raise Usage("--single-key goes with --signers")
@@ -38,18 +63,12 @@ def run(args: Args, context: Context) -> int:
         genesis["authority"] = msgspec.to_builtins(policy)
         if nobody_signs(policy):
             context.log().warning(NOBODY)
-    if args.git_dir:
-        folder = os.path.join(git_common_dir(os.getcwd()), FOLDER)
-    else:
-        named = context.ledger_given or os.environ.get("GATEBOOK_LEDGER")
-        if named and named.startswith("nats://"):
-            from ledger.fleet import create_fleet
+    named = None if args.git_dir else context.ledger_given or os.environ.get("GATEBOOK_LEDGER")
+    if named and named.startswith("nats://"):
+        from ledger.fleet import create_fleet
 
-            return _reply(args, context, create_fleet(named, context.origin(), genesis))
-        folder = place_of_files(named or FOLDER)
-        if os.path.basename(folder) == "ledger.db":
-            folder = os.path.dirname(folder)
-        folder = _own_place(folder)
+        return _reply(args, context, create_fleet(named, context.origin(), genesis))
+    folder = _named_place(named) if named else _found_place(args, context)
     ledger, created = create_ledger(folder, context.origin(), genesis)
     head = ledger.store.head()
     ledger.close()

@@ -189,16 +189,24 @@ def find(start: str | None = None) -> str | None:
     """The nearest `.gatebook` folder from `start` (default: the working directory) upwards; it is not checked yet."""
     here = os.path.abspath(start or os.getcwd())
     while True:
-        for place in (os.path.join(here, FOLDER), os.path.join(here, ".git", FOLDER)):
-            if _holds_ledger(place):
-                return place
-        linked = _common_dir(os.path.join(here, ".git"))
-        if linked and _holds_ledger(os.path.join(linked, FOLDER)):
-            return os.path.join(linked, FOLDER)
+        place = standing_at(here)
+        if place is not None:
+            return place
         parent = os.path.dirname(here)
         if parent == here:
             return None
         here = parent
+
+
+def standing_at(here: str) -> str | None:
+    """The ledger folder that commands in the directory `here` use before they look further up; None where there is none."""
+    for place in (os.path.join(here, FOLDER), os.path.join(here, ".git", FOLDER)):
+        if _holds_ledger(place):
+            return place
+    linked = _common_dir(os.path.join(here, ".git"))
+    if linked and _holds_ledger(os.path.join(linked, FOLDER)):
+        return os.path.join(linked, FOLDER)
+    return None
 
 
 def _holds_ledger(folder: str) -> bool:
@@ -453,8 +461,8 @@ def trust(folder: str, *, now: Callable[[], int] = clock.now_us) -> Ledger:
     return opened
 
 
-def git_common_dir(start: str) -> str:
-    """The common git directory around `start`, for `init --git-dir`.
+def git_common_dir(start: str) -> tuple[str, str]:
+    """(the work tree around `start`, its common git directory), for `init --git-dir`.
 
     Raises:
         Invalid: `start` is in no git work tree.
@@ -463,10 +471,10 @@ def git_common_dir(start: str) -> str:
     while True:
         git = os.path.join(here, ".git")
         if os.path.isdir(git):
-            return git
+            return here, git
         linked = _common_dir(git)
         if linked:
-            return linked
+            return here, linked
         parent = os.path.dirname(here)
         if parent == here:
             raise Invalid(f"{start}: --git-dir needs a git repository, and there is none here or above")

@@ -325,7 +325,7 @@ def test_a_ledger_in_the_common_git_directory_is_found_from_every_work_tree(tmp_
     git(project, "init", "-q")
     git(project, "commit", "-q", "--allow-empty", "-m", "x")
     git(project, "worktree", "add", "-q", str(tree))
-    folder = os.path.join(access.git_common_dir(str(tree)), ".gatebook")
+    folder = os.path.join(access.git_common_dir(str(tree))[1], ".gatebook")
     create_ledger(folder, ORIGIN)[0].close()
     for place in (project, tree):
         found = find(str(place))
