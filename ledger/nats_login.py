@@ -149,12 +149,20 @@ def _named_context(name: str) -> dict[str, object]:
 
 
 def _selected_context(servers: list[str]) -> dict[str, object]:
+    """The selected context when its url names one of `servers`; `{}` otherwise, also when it cannot be read."""
     try:
         with open(os.path.join(_context_dir(), "context.txt"), encoding="utf-8") as file:
             name = file.read(200).strip()
     except (OSError, UnicodeDecodeError):
         return {}
-    found = _named_context(name) if name else {}
+    try:
+        found = _named_context(name) if name else {}
+    except (Usage, Invalid) as error:
+        # Nobody can say any more which servers it was for; it must not stand before all the others.
+        from ledger.notice import tell
+
+        tell(f"{error}: the selected NATS context is not used; `nats context select` chooses another")
+        return {}
     urls = [
         text.strip().rpartition("//")[2].rpartition("@")[2] for text in str(found.get("url") or "").split(",")
     ]

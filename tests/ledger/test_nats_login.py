@@ -446,6 +446,22 @@ def test_the_selected_context_is_used_only_for_its_own_servers(tmp_path, monkeyp
     assert find_login([("evil.example", 4222)]).answer("") == {}
 
 
+@pytest.mark.parametrize("held", [None, "{", '["a"]'])
+def test_a_selected_context_that_cannot_be_read_is_said_and_blocks_no_server(
+    held, tmp_path, monkeypatch, capsys
+):
+    folder = tmp_path / "nats" / "context"
+    folder.mkdir(parents=True)
+    (tmp_path / "nats" / "context.txt").write_text("gone")
+    if held:
+        (folder / "gone.json").write_text(held)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("NATS_CONTEXT", raising=False)
+    assert find_login([("a", 1)]).answer("") == {}
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "gone.json" in said and "is not used" in said
+
+
 @pytest.mark.parametrize("name", ["none", "../x", ".x", ""])
 def test_a_context_that_is_not_there_is_said(name, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
