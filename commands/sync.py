@@ -71,8 +71,9 @@ class Follower:
         self._store = fleet_store(ledger)
         self._context = context
         self._away = False
+        self._seen = self._store.head().seq
         self.came = 0
-        """How many events the last catching up brought."""
+        """How many events are there since the last catching up, whichever command of this machine read them in."""
 
     def wait(self) -> bool:
         """Wait a moment, then `catch_up`."""
@@ -91,13 +92,15 @@ class Follower:
 
         voids = self._store.voids
         try:
-            self.came = self._store.follow()
+            self._store.follow()
         except Unavailable as error:
             if not self._away:
                 self._context.log().warning("the cluster does not answer; trying on", error=str(error))
             self._away = True
             return False
         self._away = False
+        head = self._store.head().seq
+        self.came, self._seen = head - self._seen, head
         if not self.came and self._store.voids == voids:
             return False
         remember_followed(self._ledger)

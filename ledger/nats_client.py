@@ -28,6 +28,7 @@ CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 5.0
 MAX_LINE = 64 * 1024
 MAX_MESSAGE = 96 << 20  # the largest payload that a server takes (64 MiB), as base64 in an answer
+UNKNOWN_ISSUER = (2, 18, 19, 20, 21)  # X509_V_ERR: no issuer found, or one that nobody here believes
 PORT = 4222
 LEAST_ROOM, MOST_ROOM = 1 << 14, 1 << 20  # bytes received at once
 
@@ -196,7 +197,9 @@ class Connection:
         try:
             self._socket = context.wrap_socket(self._socket, server_hostname=tls_name)
         except (OSError, ssl.SSLError) as error:
-            raise Refused(f"nats {self.server}: TLS failed: {error}") from None
+            unknown = getattr(error, "verify_code", 0) in UNKNOWN_ISSUER
+            hint = ": a NATS context's `ca` names the file of whom to believe" if unknown else ""
+            raise Refused(f"nats {self.server}: TLS failed: {error}{hint}") from None
 
     def send(self, text: bytes) -> None:
         """Queue protocol bytes; `flush` or waiting for an answer sends them."""

@@ -102,6 +102,9 @@ def test_follow_says_what_came(server, tmp_path):
         assert json.loads(following.stdout.readline())["head"]["seq"] == 1
         one("append", "--stream", "x-a/1", "--type", "x.note.added")
         assert json.loads(following.stdout.readline())["head"]["seq"] == 2
+        two("append", "--stream", "x-a/1", "--type", "x.note.added")  # this one reads it in, not who follows
+        line = json.loads(following.stdout.readline())
+        assert (line["events"], line["head"]["seq"]) == (1, 3)
     finally:
         following.kill()
         following.wait()
