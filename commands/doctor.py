@@ -201,7 +201,9 @@ def _clock(ledger: Ledger) -> Iterator[Finding]:
             "clock",
             level,
             f"the clock is {behind / 1e6:.1f} s behind the last event",
-            "set the clock" if level == "problem" else "",
+            "set the clock that is wrong; was it that of the last event, then `gatebook append --clock-jump` an event"
+            if level == "problem"
+            else "",
         )
     previous = None
     for event in ledger.store.read(max(1, head.seq - RECENT + 1)):

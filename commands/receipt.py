@@ -153,7 +153,15 @@ def _record(context: Context, issued: Issued) -> int:
 def _finish(path: str, issued: Issued, seq: int) -> None:
     from commands.plan_runs.receipts import write_receipt
 
-    write_receipt(path, issued)
+    try:
+        write_receipt(path, issued)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"{error.strerror}: receipt {issued.receipt_id} is issued (event {seq}), and nobody has its file: "
+            f"`gatebook receipt revoke {issued.receipt_id} --reason R`, then issue another",
+            path,
+        ) from None
     emit(
         {
             "receipt_id": issued.receipt_id,

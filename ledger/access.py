@@ -210,8 +210,13 @@ def standing_at(here: str) -> str | None:
 
 
 def _holds_ledger(folder: str) -> bool:
-    """Whether `folder` is a ledger's; one whose database is gone still is, so that no outer ledger takes its place."""
-    return any(os.path.lexists(os.path.join(folder, name)) for name in ("ledger.db", "ledger.lock"))
+    """Whether `folder` is a ledger's; one whose database is gone, or that is closed to us, still is: no outer ledger takes its place."""
+    try:
+        return any(name in ("ledger.db", "ledger.lock") for name in os.listdir(folder))
+    except PermissionError:
+        return os.path.lexists(folder)  # closed to this user: nobody can say that no ledger is in it
+    except OSError:
+        return False
 
 
 def _common_dir(git: str) -> str | None:
@@ -311,7 +316,9 @@ def create_ledger(
         fcntl.flock(lock, fcntl.LOCK_EX)
         made = _create_database(folder, origin, genesis or {}, now)
     except OSError as error:
-        raise Unavailable(f"{folder}: {error.strerror}; no ledger was made") from None
+        # Keys and trust lie in the state folder: it may be that one which takes nothing.
+        where = os.fsdecode(error.filename) if error.filename else folder
+        raise Unavailable(f"{where}: {error.strerror}; no ledger was made") from None
     finally:
         os.close(lock)
     opened = open_ledger(folder, now=now)

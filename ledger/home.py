@@ -284,6 +284,8 @@ def read_key(ledger_id: str, name: str) -> bytes:
     path = os.path.join(keys_dir(ledger_id), name)
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except PermissionError as error:
+        raise Refused(f"{path}: {error.strerror}: this user may not read the ledger's {name} key") from None
     except OSError:
         raise Refused(
             f"{path}: this machine does not have the ledger's {name} key: use the machine that has it (it ran "

@@ -381,6 +381,8 @@ class SQLiteStore:
             size = os.stat(self.path).st_size
         except FileNotFoundError:
             raise Usage(f"{self.path}: no ledger here; run `gatebook init`") from None
+        except PermissionError as error:
+            raise Unavailable(f"{self.path}: cannot be opened: {error.strerror}") from None
         except OSError as error:
             raise Tampered(f"{self.path}: cannot be read: {error.strerror}", verdict="unreadable") from None
         if size == 0:

@@ -309,7 +309,11 @@ def submit(
         and what `decide` and `Ledger.transact` raise.
     """
 
+    seq = 0
+    recorded = False
+
     def inner(reader: Reader) -> list[Draft]:
+        nonlocal seq, recorded
         world = World(reader, save=True)
         proposals = decide(world)
         seq = reader.head().seq
@@ -319,10 +323,23 @@ def submit(
             draft, fact = _draft(proposal, world, origin, seq)
             world.admit(fact)
             drafts.append(draft)
+        recorded = bool(drafts)
         return drafts
 
+    def after() -> None:
+        assert then is not None
+        try:
+            then()
+        except OSError as error:
+            if not recorded or not error.filename:
+                raise
+            why = f"{error.strerror}: event {seq} is recorded; once that is mended the next command here completes the file"
+            raise OSError(error.errno, why, error.filename) from None
+
     try:
-        return ledger.transact(inner, origin, clock_jump=clock_jump, then=then)
+        return ledger.transact(
+            inner, origin, clock_jump=clock_jump, then=None if then is None else after
+        )
     except Unlawful as error:
         from projections.refusals import record_refusal
 

@@ -79,6 +79,14 @@ def test_what_cannot_be_is_refused_and_nothing_is_made(here, words):
     )
 
 
+def test_a_state_folder_that_takes_nothing_is_named_and_can_be_mended(here):
+    (here / "home" / "state").mkdir(parents=True, exist_ok=True)
+    (here / "home" / "state" / "gatebook").write_text("a file")
+    call("init").refused(75, "home/state/gatebook", "no ledger was made")
+    (here / "home" / "state" / "gatebook").unlink()
+    assert call("init").json()["created"]
+
+
 def test_sixteen_at_once_make_one_ledger(here):
     replies = [finish(process).json() for process in [start("init", cwd=here) for _ in range(16)]]
     assert len({reply["ledger_id"] for reply in replies}) == 1

@@ -335,6 +335,33 @@ def test_a_ledger_in_the_common_git_directory_is_found_from_every_work_tree(tmp_
         access.git_common_dir(str(tmp_path))
 
 
+def test_a_ledger_that_is_closed_to_this_user_hides_no_outer_one(tmp_path, home, monkeypatch):
+    """The log of an outer project would take what was meant for this one."""
+    create_ledger(str(tmp_path / ".gatebook"), ORIGIN)[0].close()
+    inner = tmp_path / "inner"
+    create_ledger(str(inner / ".gatebook"), ORIGIN)[0].close()
+    listed = os.listdir
+
+    def closed(place="."):
+        if str(place).startswith(str(inner)):
+            raise PermissionError(13, "Permission denied", place)  # what root never hears
+        return listed(place)
+
+    monkeypatch.setattr(os, "listdir", closed)
+    assert find(str(inner)) == str(inner / ".gatebook")
+    (tmp_path / "none").mkdir()
+    assert find(str(tmp_path / "none")) == str(tmp_path / ".gatebook")
+
+
+def test_a_key_that_this_user_may_not_read_is_not_said_to_be_elsewhere(made, monkeypatch):
+    def closed(*_given, **_more):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(access.home.os, "open", closed)
+    with pytest.raises(Refused, match="Permission denied: this user may not read the ledger's receipt key"):
+        access.home.read_key(made.id, "receipt")
+
+
 def test_a_named_path_may_be_the_file_its_folder_or_the_project(made):
     for name in (made.path, made.folder, os.path.dirname(made.folder)):
         opened = open_ledger(name)

@@ -78,6 +78,23 @@ def test_an_invalid_or_stale_plan_asks_for_a_new_scan(house):
     assert house.types() == ["ledger.opened"]
 
 
+def test_a_full_disk_after_the_event_is_told_with_what_is_recorded_and_the_next_command_completes(
+    house, monkeypatch
+):
+    from ledger import files
+
+    def full(*_given, **_more):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "rename", full)
+        said = house.refused(1, "plan", "approve", "--text", "all")
+    assert "plan.json: No space left on device: event 3 is recorded; once that is mended the next" in said
+    assert house.types()[-1] == "plan.approved"
+    house.ok("run", "claim")
+    assert (house.run / "plan.json").read_bytes().count(b'"user_decision": "approve"') == 5
+
+
 def test_recording_needs_a_valid_plan_of_any_day(house):
     house.plan(house.run, expires_at=(house.now - timedelta(minutes=1)).isoformat())
     assert house.ok("plan", "record")["recorded"] is True

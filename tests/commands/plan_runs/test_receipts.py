@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -111,6 +112,14 @@ def test_a_person_at_a_terminal_issues_and_the_session_uses_it_once(desk):
         "receipt.denied",
         "receipt.denied",
     ]
+
+
+def test_a_receipt_whose_file_cannot_be_written_is_told_by_its_id(desk, house):
+    """It is open in the log, and nobody holds it. A name that no folder takes stands for a full disk."""
+    said = desk.issue("assignment.submit_text", code=1, name="r" * 300)
+    assert said.count("\n") == 1
+    known = re.search(r"receipt ([0-9a-f]{32}) is issued \(event \d+\)", said)[1]
+    assert house.cli("receipt", "revoke", known, "--reason", "its file is lost")[0] == 0
 
 
 def test_an_agent_and_a_process_without_a_terminal_issue_nothing(desk, house):
