@@ -112,18 +112,21 @@ def make_lock(
     path = lock_path(root, uuid)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     temporary = f"{path}.{nonce}.tmp"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(json.dumps(body, indent=1) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
     try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(json.dumps(body, indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
         # Crash here: a `.tmp` of a dead claim, which no reader looks at.
         os.link(temporary, path)
     except FileExistsError:
         return False
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
     finally:
-        os.unlink(temporary)
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
     _sync_directory(os.path.dirname(path))
     return True
 
