@@ -47,8 +47,10 @@ def start_round(writer: Writer, *, kind: str = "exec", scope: str = "") -> dict[
     An executor round clears the stages. Raises Refused while a report is due, or when the tree drifted.
     """
     state = writer.state()
-    if due(state):
-        raise Refused(f"round {state.round} is running and waits for the {due(state)}'s report")
+    role = due(state)
+    if role:
+        prompt = _standing_prompt(writer, state, role)
+        raise Refused(f"round {state.round} is running and waits for the {role}'s report; its prompt is {prompt}")
     tree = writer.require_known_tree(state)
     number = state.round + 1
     first_review_only = state.plan_source == "review-only" and number == 1
@@ -85,6 +87,18 @@ def start_round(writer: Writer, *, kind: str = "exec", scope: str = "") -> dict[
     }
 
 
+def _prompt_path(writer: Writer, number: int, role: str) -> str:
+    return os.path.join(writer.root, ".review-loop", "tmp", f"{writer.uuid}-round-{number}-{role}.txt")
+
+
+def _standing_prompt(writer: Writer, state: State, role: str) -> str:
+    """Where the running round's prompt for `role` lies; one that a crash or a full disk lost is written again, from the log."""
+    path = _prompt_path(writer, state.round, role)
+    if not os.path.lexists(path):
+        write_prompts(writer, state.round, round_prompts(writer, state))
+    return path
+
+
 def write_prompts(writer: Writer, number: int, prompts: dict[str, str]) -> dict[str, str]:
     """Write a round's prompts under `.review-loop/tmp/`; role -> path."""
     from ledger.files import write_whole
@@ -96,7 +110,7 @@ def write_prompts(writer: Writer, number: int, prompts: dict[str, str]) -> dict[
     found = {}
     for role, text in prompts.items():
         if text:
-            found[role] = os.path.join(folder, f"{writer.uuid}-round-{number}-{role}.txt")
+            found[role] = _prompt_path(writer, number, role)
             write_whole(found[role], text.encode(), mode=0o644)
     return found
 

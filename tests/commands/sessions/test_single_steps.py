@@ -130,8 +130,11 @@ def test_nothing_comes_before_its_time(house, words):
 
 def test_a_running_round_is_finished_first(house):
     steps = Steps(house)
-    steps("round", "start")
-    assert "waits for the executor" in steps("round", "start", code=4)
+    path = steps("round", "start")["prompts"]["executor"]
+    said = open(path).read()
+    os.unlink(path)  # a crash or a full disk after the event
+    assert f"waits for the executor's report; its prompt is {path}" in steps("round", "start", code=4)
+    assert open(path).read() == said
     steps("round", "reviewed", report=APPROVAL, code=4)
 
 
