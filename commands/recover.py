@@ -16,14 +16,18 @@ if TYPE_CHECKING:
 
 
 def _verified(ledger: Ledger) -> None:
-    from ledger.verify import verify
+    """Raise Tampered unless `replay` finds the history whole and lawful: a successor would be bound to whatever is in it."""
+    from commands.audit.against import check_recorded
+    from projections.replay import replay
 
-    report = verify(ledger.store)
+    report = replay(ledger.store)[0]
+    if report.ok:
+        check_recorded(ledger, report)
     if not report.ok:
         wrong = report.first_wrong or {}
         raise Tampered(
-            f"{ledger.place}: does not verify ({report.verdict}, event {wrong.get('seq')}, {wrong.get('field')}): "
-            "only a whole history can go on",
+            f"{ledger.place}: does not verify ({report.verdict}, event {wrong.get('seq')}, {wrong.get('field')}; see "
+            "`gatebook replay`): only a whole and lawful history can go on",
             verdict=report.verdict,
         )
 
@@ -152,7 +156,7 @@ COMMANDS = {
     "resume": Command(
         resume,
         "A ledger that was restored from a backup, lost its tail, or was imported takes writes again as the successor.\n"
-        "It must verify. Recorded as ledger.restored: open receipts, approvals, probes and markers are void, so that\n"
+        "It must pass `replay`. Recorded as ledger.restored: open receipts, approvals, probes and markers are void, so that\n"
         "nothing spent is fresh again.",
         flags=(
             Flag("--as-successor", None, "yes, this history goes on"),

@@ -165,6 +165,19 @@ def test_an_archive_goes_on_only_as_a_successor_and_what_was_open_is_void(here):
     assert call("--ledger", "a", "replay").code == 0
 
 
+def test_a_history_that_links_and_was_never_lawful_stays_an_archive(here):
+    """Whoever writes a file can link events well; a successor would be bound to what they say."""
+    ledger = open_ledger(str(here))
+    ledger.append([Draft("receipt/r1", "receipt.revoked", b"{}")], ORIGIN)
+    ledger.close()
+    call("export", "--out", "l.jsonl").json()
+    call("import", "l.jsonl", "--to", "a").json()
+    assert call("--ledger", "a", "verify").code == 0
+    refused = call("--ledger", "a", "resume", "--as-successor", "--reason", "moved")
+    refused.refused(3, "not-lawful, event 9", "`gatebook replay`")
+    call("--ledger", "a", *NOTE).refused(4, "read-only")
+
+
 def test_a_ledger_that_is_whole_has_nothing_to_resume(here):
     call("resume", "--as-successor", "--reason", "r").refused(4, "nothing to resume")
     assert head(here)[0] == 8
