@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from ledger.errors import GatebookError, Refused
+from ledger.errors import GatebookError, Invalid, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -156,10 +156,14 @@ def adopt(ledger: Ledger, path: str, origin: Origin) -> dict[str, object]:
 
 def _adopt_processed(ledger: Ledger, path: str, origin: Origin) -> dict[str, object]:
     from commands.plan_runs.processed import read_processed
-    from projections.engine import Proposal, submit
+    from projections.engine import Proposal, World, submit
     from projections.plan_run_events import ADOPTED, Recorded
 
+    if not os.path.lexists(path):
+        raise Invalid(f"{path}: there is no such file")
     runs = os.path.realpath(os.path.dirname(os.path.abspath(path)))
+    if all(os.path.dirname(folder) != runs for folder, _ in _runs(World(ledger.store.reader()))):
+        raise Refused(f"{path}: no run of this ledger lies beside it")
     entries = read_processed(runs)
     adopted: list[str] = []
 
@@ -173,8 +177,10 @@ def _adopt_processed(ledger: Ledger, path: str, origin: Origin) -> dict[str, obj
             for item in state.items:
                 held = state.results.get(item.key)
                 stands = entries.digest(item.key)
-                if held is None or not held.entry or stands in ("", held.entry, held.entry_before):
+                if held is None or not held.entry or stands in (held.entry, held.entry_before):
                     continue
+                if not stands:
+                    raise Refused(f"{path}: the entry {item.key} is gone; put one back, its own or another, then adopt it")
                 nonce = state.claim.nonce if state.claim is not None else ""
                 data = Recorded(
                     item.index,

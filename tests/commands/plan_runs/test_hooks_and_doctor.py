@@ -160,7 +160,7 @@ def test_doctor_says_where_files_and_log_disagree(house):
 def test_a_changed_entry_is_adopted_as_an_event_and_the_run_goes_on(house):
     from commands.shared_files import adopt
     from ledger.access import open_ledger
-    from ledger.errors import Refused
+    from ledger.errors import Invalid, Refused
     from ledger.event import Origin
 
     house.ready("1,2")
@@ -172,6 +172,17 @@ def test_a_changed_entry_is_adopted_as_an_event_and_the_run_goes_on(house):
     found = adopt(opened, str(path), Origin("cli:test", "doctor"))
     with pytest.raises(Refused):
         adopt(opened, str(house.run / "plan.json"), Origin("cli:test", "doctor"))
+    edited = path.read_bytes()
+    path.write_text("{}")
+    with pytest.raises(Refused, match="is gone; put one back"):
+        adopt(opened, str(path), Origin("cli:test", "doctor"))
+    path.write_bytes(edited)
+    (house.folder / "other").mkdir()
+    (house.folder / "other" / "_processed.json").write_text("{}")
+    with pytest.raises(Refused, match="no run of this ledger"):
+        adopt(opened, str(house.folder / "other" / "_processed.json"), Origin("cli:test", "doctor"))
+    with pytest.raises(Invalid, match="no such file"):
+        adopt(opened, str(house.folder / "none" / "_processed.json"), Origin("cli:test", "doctor"))
     opened.close()
     assert len(found["adopted"]) == 3
     assert checks(house)["_processed.json"][0] == "ok"
