@@ -180,7 +180,9 @@ def _adopt_processed(ledger: Ledger, path: str, origin: Origin) -> dict[str, obj
                 if held is None or not held.entry or stands in (held.entry, held.entry_before):
                     continue
                 if not stands:
-                    raise Refused(f"{path}: the entry {item.key} is gone; put one back, its own or another, then adopt it")
+                    raise Refused(
+                        f"{path}: the entry {item.key} is gone; put one back, its own or another, then adopt it"
+                    )
                 nonce = state.claim.nonce if state.claim is not None else ""
                 data = Recorded(
                     item.index,

@@ -308,7 +308,6 @@ def submit(
         Unlawful: admission refused a proposal; the refusal is recorded after the rollback.
         and what `decide` and `Ledger.transact` raise.
     """
-
     seq = 0
     recorded = False
 
@@ -337,9 +336,7 @@ def submit(
             raise OSError(error.errno, why, error.filename) from None
 
     try:
-        return ledger.transact(
-            inner, origin, clock_jump=clock_jump, then=None if then is None else after
-        )
+        return ledger.transact(inner, origin, clock_jump=clock_jump, then=None if then is None else after)
     except Unlawful as error:
         from projections.refusals import record_refusal
 

@@ -50,7 +50,9 @@ def start_round(writer: Writer, *, kind: str = "exec", scope: str = "") -> dict[
     role = due(state)
     if role:
         prompt = _standing_prompt(writer, state, role)
-        raise Refused(f"round {state.round} is running and waits for the {role}'s report; its prompt is {prompt}")
+        raise Refused(
+            f"round {state.round} is running and waits for the {role}'s report; its prompt is {prompt}"
+        )
     tree = writer.require_known_tree(state)
     number = state.round + 1
     first_review_only = state.plan_source == "review-only" and number == 1

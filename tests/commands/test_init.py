@@ -45,7 +45,7 @@ def test_in_the_common_git_directory_it_survives_git_clean(here):
     call("--ledger", "x", "init", "--git-dir").refused(2)
 
 
-@pytest.mark.parametrize("first, then", [(["--git-dir"], []), ([], ["--git-dir"])])
+@pytest.mark.parametrize(("first", "then"), [(["--git-dir"], []), ([], ["--git-dir"])])
 def test_again_with_or_without_the_git_directory_is_no_change(here, first, then):
     """Two ledgers of one repository would hide each other."""
     subprocess.run(["git", "init", "-q"], check=True)

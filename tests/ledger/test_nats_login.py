@@ -459,7 +459,9 @@ def test_a_selected_context_that_cannot_be_read_is_said_and_blocks_no_server(
     monkeypatch.delenv("NATS_CONTEXT", raising=False)
     assert find_login([("a", 1)]).answer("") == {}
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "gone.json" in said and "is not used" in said
+    assert said.count("\n") == 1
+    assert "gone.json" in said
+    assert "is not used" in said
 
 
 @pytest.mark.parametrize("name", ["none", "../x", ".x", ""])
