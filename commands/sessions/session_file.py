@@ -230,18 +230,20 @@ def parse_metadata(body: str | None) -> Metadata:
         Invalid: a value outside its set, broken JSON. Missing fields, and those without a value, take the contract's defaults.
     """
     metadata = Metadata()
-    found: dict[str, str] = {}
-    current = ""
+    held: dict[str, list[str]] = {}
+    field: list[str] = []
+    indent = 0
     for line in (body or "").split("\n"):
         key, colon, value = line.strip().removeprefix("-").strip().partition(":")
-        if colon and key in _FIELDS and key not in found:
-            current = key
-            found[key] = value.strip()
-        elif current and _goes_on(found[current], line):
-            found[current] = f"{found[current]}\n{line}".strip()
+        if colon and key in _FIELDS and key not in held:
+            field = held[key] = [value.strip()]
+            indent = _indent(line)
+        elif field and _goes_on(field, line, indent):
+            field.append(line)
         elif line.strip():
             metadata.others.append(line.rstrip("\r"))
-    found = {key: value for key, value in found.items() if _first(value) not in ("", "null")}
+    values = {key: "\n".join(lines).strip() for key, lines in held.items()}
+    found = {key: value for key, value in values.items() if _first(value) not in ("", "null")}
     metadata.missing = [name for name in BASELINE_FIELDS if name not in found]
     metadata.entry_point = _one_of(found, "entry_point", ENTRY_POINTS, metadata.entry_point)
     metadata.plan_source = _one_of(found, "plan_source", SOURCES, metadata.plan_source)
@@ -265,18 +267,29 @@ def parse_metadata(body: str | None) -> Metadata:
     return metadata
 
 
-def _goes_on(value: str, line: str) -> bool:
-    """Whether a field's value goes on in this line: a list or object that is not closed yet, or not begun."""
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _goes_on(field: list[str], line: str, indent: int) -> bool:
+    """Whether a field's value, the lines read so far, goes on in this line.
+
+    That is a list or object that is not closed yet, or not begun; and what is indented below a field without a
+    value belongs to it, and is judged with it. Only a line that could close an object is worth a look at the whole.
+    """
     import json
 
-    if not value:
-        return line.strip().startswith(("[", "{"))
-    if value.startswith("["):
-        return "]" not in value
-    if not value.startswith("{"):
-        return False
+    begun = next(filter(None, field), "").lstrip()
+    if not begun:
+        return line.strip().startswith(("[", "{")) or (line.strip() != "" and _indent(line) > indent)
+    if begun.startswith("["):
+        return "]" not in field[-1]
+    if not begun.startswith("{"):
+        return field[0] == "" and line.strip() != "" and _indent(line) > indent
+    if "}" not in field[-1]:
+        return True
     try:
-        json.JSONDecoder().raw_decode(value)
+        json.JSONDecoder().raw_decode("\n".join(field).strip())
     except ValueError:
         return True
     return False

@@ -1,5 +1,7 @@
 """The session file's format: every byte that is not ours survives."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,6 +110,21 @@ Some prose.
     assert metadata.session_commits == ["a" * 40]
     assert metadata.completed_stages == ["exec"]
     assert metadata.missing == ["last_verified_head", "last_verified_dirty"]
+
+
+def test_a_map_over_many_lines_costs_its_length():
+    """What took minutes: the whole was parsed again at each line, to see whether it had ended."""
+    paths = {f"src/{i}.py": "a" * 40 for i in range(20_000)}
+    metadata = parse_metadata(f"- base_dirty: {json.dumps(paths, indent=2)}\n- other: 1")
+    assert (metadata.dirty["base_dirty"], metadata.others) == (paths, ["- other: 1"])
+
+
+@pytest.mark.parametrize(
+    "value", ["- completed_stages:\n  - exec\n  - polish", "session_commits:\n    - abc"]
+)
+def test_a_list_in_another_form_is_told_and_not_taken_for_an_empty_one(value):
+    with pytest.raises(Invalid, match="not a list in brackets"):
+        parse_metadata(value)
 
 
 @pytest.mark.parametrize(
