@@ -201,13 +201,13 @@ _PATH_AND_LINE = rf"(?<![^\s:`])(?=[^\s:`]*[./])(?=[^\s:`]*[^\W\d_])[^\s:`]+:\d+
 _PATH_WORD = (
     rf"(?:[^\s/]+/)+[^\s/]*|[^\s/()]*[^\s/().]\.[A-Za-z0-9_]{{1,10}}|\.[a-z][a-z0-9_.-]+|{_BARE_NAME}"
 )
-_ENDS = r"(?=$|[\s)\],.;:>*#—\"'])"
+_BEGINS = r"(?:^|[\s(\[<*\"'（，、：；。「])"
+_ENDS = r"(?=$|[\s()\],.;:>*#!?—\"'（），、：；。」])"
 _PLAIN_PATH = (
-    rf"(?:^|[\s(\[<*\"'])(?:[\w.@-]+/)+[\w.@-]*\.[A-Za-z]\w{{0,9}}{_ENDS}"
-    r"|(?:^|[\s(\[<*\"'])[\w.-]*\w\.(?:py|js|jsx|ts|tsx|go|rs|c|h|cc|cpp|hpp|java|kt|rb|php|cs|swift|sh|sql|md|json|ya?ml|toml|html|css|vue|svelte)"
-    + _ENDS
+    rf"{_BEGINS}/?(?:[\w.@-]+/)+(?:[\w.@-]*\.[A-Za-z]\w{{0,9}}|{_BARE_NAME}){_ENDS}"
+    rf"|{_BEGINS}[\w.-]*\w\.(?:py|js|jsx|ts|tsx|go|rs|c|h|cc|cpp|hpp|java|kt|rb|php|cs|swift|sh|sql|md|json|ya?ml|toml|html|css|vue|svelte|cfg|ini|xml|txt|rst|ipynb|scala|dart|lua|proto|gradle|mjs|cjs|scss){_ENDS}"
 )
-_URL = r"(?i)(?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://[^\s)>\]`]+"
+_URL = r"(?i)(?<![a-z0-9+.-])(?!file:)[a-z][a-z0-9+.-]*://[^\s)>\]`]+"
 
 
 def _has_anchor(issue: Issue) -> bool:
@@ -240,9 +240,10 @@ _NOTES = "Notes for Reviewer"
 _NONE = r"(?:[-*+]\s+)?None\.?$"
 _NO_DEVIATION = r"(?i)(?:[-*+]\s+)?(?:None|No deviations?)\.?$"
 _SAYS_NOOP = (
-    r"(?is)\bno[- ]?op\b|\bno\s+(?!(?:other|further|additional|more)\b)(?:\w+\s+){0,2}(?:changes?|modifications?|edits?|action)\b|\bno (?:code|files?)\b|\bnone\b|\bunchanged\b"
+    r"(?is)\bno[- ]?op\b|\bno\s+(?!(?:other|further|additional|more|longer)\b)(?:\w+\s+){0,2}(?:changes?|modifications?|edits?|updates?|action|work|files?)\b|\bno code\b|\bnone\b|\bunchanged\b"
     r"|\b(?:not|n't)\s+(?:chang|modif|edit|touch)\w*\s+any|\bwithout\s+(?:\w+\s+){0,2}(?:changes?|edits?)\b"
-    r"|\bnothing\b.{0,40}?\b(?:chang\w*|do|needed|required)\b|\balready\s+(?:\w+\s+)?(?:satisf|implement|done|present|in place)"
+    r"|\bnothing\b.{0,40}?\b(?:chang\w*|modif\w*|edit\w*|do|needed|required)\b"
+    r"|\balready\s+(?:\w+\s+)?(?:satisf|implement|done|present|in place|fixed|exist|correct|complete|handled)"
 )
 # A colon inside `a.py:12`, `10:30`, `std::sort` or a URL stands before no reason.
 _BEFORE_REASON = r"—|(?<!:):(?![\d:]|//)"

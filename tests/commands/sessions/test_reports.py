@@ -181,6 +181,10 @@ A = ["src/a.py"]
         (report(**{**NOOP, "changes": "The plan is already implemented."}), [], None),
         (report(**{**NOOP, "changes": "None."}), [], None),
         (report(**{**NOOP, "changes": "I did not change any file."}), [], None),
+        (report(**{**NOOP, "changes": "No source files were modified."}), [], None),
+        (report(**{**NOOP, "changes": "Nothing was modified."}), [], None),
+        (report(**{**NOOP, "changes": "The bug is already fixed."}), [], None),
+        (report(**{**NOOP, "changes": "Added retries, which no longer work alone."}), [], "missing-paths"),
         (report(**{**NOOP, "changes": "Checked; done without code changes."}), [], None),
         (report(**{**NOOP, "changes": "Added nothing but retries."}), [], "missing-paths"),
         (report(title="## Implementation Complete"), A, "missing-section"),
@@ -229,6 +233,17 @@ def test_executor_report(text, delta, reason):
     assert judgement.reason == reason
     assert judgement.verdict is None
     assert judgement.noop in (True, False)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "src/a.py：缺少检查", "（src/登录.py）缺少检查", "见 src/a.py，第 3 行", "/srv/app/a.py fails", "src/a.py(12) fails", "why src/a.py?", "src/Makefile fails",
+        "setup.cfg lacks it", "see file:///srv/a.py:3",
+    ],
+)  # fmt: skip
+def test_a_file_is_an_anchor_in_every_usual_spelling(said):
+    assert check_report("reviewer", review("REQUEST_CHANGES", f"- [CRITICAL] {said}\n")).valid
 
 
 @pytest.mark.parametrize("long", ["a." * 30_000, "a/" * 30_000, "a" * 60_000])
