@@ -56,18 +56,18 @@ def _capped(writer: Writer, error: Exception) -> None:
 def _keep_for_next(writer: Writer) -> None:
     """Before a step whose writes may be carried over: what is dirty now can be compared with what it leaves.
 
-    Where git cannot keep it, the step's writes clear the stages.
+    Where it cannot be kept (git fails, the log's own list of it was erased), the step's writes clear the stages.
     """
     import contextlib
 
-    from commands.git import GitFailed
     from commands.sessions.progress import next_action
     from commands.sessions.steps import keep_contents
+    from ledger.errors import GatebookError
     from projections.session_rules import FAST_REPLAY_STEPS
 
     state = writer.state()
     if next_action(state).partition(" ")[2] in FAST_REPLAY_STEPS:
-        with contextlib.suppress(GitFailed):
+        with contextlib.suppress(GatebookError):
             keep_contents(writer, writer.known_entries(state))
 
 
