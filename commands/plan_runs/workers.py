@@ -7,6 +7,7 @@ for nobody watches over it any more.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -24,6 +25,7 @@ PATIENCE_SECONDS = 10.0
 """How long a worker that outlived its driver may go on once we are back."""
 
 _GRACE_SECONDS = 5.0
+_STEP_SECONDS = 5.0  # a step that writes the report of a large run takes some
 _PID = ".worker.pid"
 
 
@@ -68,19 +70,32 @@ class Interruption:
 def lock_run(run_dir: str, how: int) -> int:
     """The run's folder, open and locked: `LOCK_EX` while workers are driven, `LOCK_SH` for a step between them.
 
-    Raises `Conflict` at once where the other kind holds it: a step between two looks at a result would record one
-    that its worker still writes.
+    Raises `Conflict` at once where workers are driven: a step between two looks at a result would record one that
+    its worker still writes. A step is over in a moment, so that moment is waited for.
     """
     lock = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    end = time.monotonic() + _STEP_SECONDS
+    while not _locked(lock, how):
+        is_driven = how == fcntl.LOCK_SH or not _locked(lock, fcntl.LOCK_SH)
+        if is_driven or time.monotonic() >= end:
+            os.close(lock)
+            other = "`run execute`" if is_driven else "another step of this run"
+            raise Conflict(f"{run_dir}: {other} is at work here; wait for it or end it")
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_UN)
+        time.sleep(0.05)
+    return lock
+
+
+def _locked(lock: int, how: int) -> bool:
+    """Whether the folder is locked now; for a step also where there are no locks: no worker is driven there either."""
     try:
         fcntl.flock(lock, how | fcntl.LOCK_NB)
-    except OSError as error:
-        if how == fcntl.LOCK_SH and not isinstance(error, BlockingIOError):
-            return lock  # a file system without locks, where no `run execute` can be at work either
-        os.close(lock)
-        other = "another step of this run" if how == fcntl.LOCK_EX else "`run execute`"
-        raise Conflict(f"{run_dir}: {other} is at work here; wait for it or end it") from None
-    return lock
+    except BlockingIOError:
+        return False
+    except OSError:
+        return how == fcntl.LOCK_SH
+    return True
 
 
 def refuse_at_work(work_dir: str) -> None:

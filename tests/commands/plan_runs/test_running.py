@@ -1,5 +1,6 @@
 """Preparation, hand-offs in order, results accepted or turned into errors, interruption and resumption."""
 
+import fcntl
 import json
 import os
 import signal
@@ -538,6 +539,18 @@ def test_no_step_is_made_beside_a_worker_at_work(house):
     process.communicate()
     assert house.ran() == 2
     house.ok("run", "finalize")
+
+
+def test_workers_wait_a_moment_for_a_step_that_is_being_made(house):
+    house.ready("1")
+    lock = os.open(house.run, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    process = house.start("run", "execute", "--run-dir", house.run, "--handoff", house.script())
+    time.sleep(0.3)
+    os.close(lock)
+    assert process.wait(20) == 0
+    process.communicate()
+    assert house.ran() == 1
 
 
 def test_no_step_is_made_beside_a_worker_that_outlived_its_driver(house):
