@@ -303,15 +303,16 @@ def _check_consumption(
         raise ResultRuleError(
             "authorization_consumed", f"is {shown(result.get('authorization_consumed'))}, expected true"
         )
-    # The item says what it is; the worker's result is asked only where no item is given.
-    named = item or result
+    # The item says what it is; the worker's result is asked only where the item does not say it.
+    named = item if item.get("assignment_id") is not None else {**result, **item}
+    course = str(named.get("course_id", result.get("course_id")))
     assignment = str(named.get("assignment_id"))
     quiz = str(named.get("quiz_id") or assignment)
     for use in consumptions(receipt_id) if consumptions is not None else ():
         # Two clocks are compared here; the receipt rules allow them the same two minutes.
         if (
             use.hands_in
-            and use.course_id == str(named.get("course_id"))
+            and use.course_id == course
             and use.target_id == (quiz if use.action.startswith("quiz.") else assignment)
             and submitted >= use.at - _CLOCK_DIFFERENCE
         ):

@@ -318,11 +318,14 @@ def test_a_submission_that_no_consumption_matches_is_refused(work, more):
         ({"target_id": "2", "action": "quiz.complete"}, {"item": {**ITEM, "quiz_id": 7}}, False),
         ({"target_id": "7"}, {"item": {**ITEM, "quiz_id": 7}}, False),
         ({}, {"item": {**ITEM, "quiz_id": 7}}, True),
+        # Where the item does not say it, the result is believed.
+        ({}, {"item": {"name": "Set 3"}, "course_id": 1, "assignment_id": 2}, True),
+        ({"target_id": "9"}, {"item": {"name": "Set 3"}, "course_id": 1, "assignment_id": 2}, False),
     ],
 )
 def test_a_use_hands_in_the_item_it_was_for_and_no_other(work, use, names, fits):
     item = names.get("item", ITEM)
-    found = {**SUBMITTED, "quiz_id": names.get("quiz_id")}
+    found = {**SUBMITTED, **{name: value for name, value in names.items() if name != "item"}}
     if fits:
         validate_result(found, str(work), item=item, consumptions=consumed(**use))
     else:
