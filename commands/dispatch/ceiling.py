@@ -34,14 +34,23 @@ def canonical(path: str, base: str) -> str:
 
 
 class Ceiling:
-    """Where work happens and what it may write: `given` exactly as asked, `folder` and `allowed` canonical."""
+    """Where work happens and what it may write: `given` exactly as asked, `folder` and `allowed` canonical.
 
-    __slots__ = ("allowed", "folder", "given")
+    `watched` are the paths that the request allows, which an attempt narrower than it may not write either.
+    """
+
+    __slots__ = ("allowed", "folder", "given", "watched")
 
     def __init__(self, given: str, folder: str, allowed: tuple[str, ...]) -> None:
         self.given = given
         self.folder = folder
-        self.allowed = allowed
+        self.allowed = self.watched = allowed
+
+    def read_only(self) -> Ceiling:
+        """The same places, and nothing of them to write to."""
+        narrow = Ceiling(self.given, self.folder, ())
+        narrow.watched = self.watched
+        return narrow
 
     @property
     def sandbox(self) -> str:

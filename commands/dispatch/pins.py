@@ -55,7 +55,7 @@ def take_pins(ceiling: Ceiling, without: Collection[str]) -> dict[str, Any]:
 
 def _take(ceiling: Ceiling, without: list[str], before: Mapping[str, Any] | None) -> dict[str, Any]:
     git = _git_pins(ceiling.folder)
-    roots = [ceiling.folder, *ceiling.allowed]
+    roots = [ceiling.folder, *ceiling.watched]
     if git is not None:
         roots.append(git["top"])
         without = [*without, git["folder"]]
@@ -102,8 +102,8 @@ def compare_pins(ceiling: Ceiling, before: Mapping[str, Any], granting: Collecti
     for top in sorted(before["nested"].keys() & after["nested"].keys()):
         if violation:
             break
-        violation, detail = _git_violation(before["nested"][top], after["nested"][top], granted, ceiling)
-        detail = f"{detail}, in {_shown(top, ceiling)}"
+        violation, what = _git_violation(before["nested"][top], after["nested"][top], granted, ceiling)
+        detail = f"{what}, in {_shown(top, ceiling)}" if violation else ""
     if not violation and "config" not in granted and changed_between(before["config"], after["config"]):
         violation, detail = "config", "the user's configuration or the rubric changed"
     if not violation and stray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from commands.dispatch.ceiling import READ_ONLY, Ceiling
+from commands.dispatch.ceiling import READ_ONLY
 from commands.dispatch.manifest import digest_of_paths
 from commands.dispatch.packet import packet_of
 from commands.dispatch.pins import Comparison, compare_pins, take_pins
@@ -30,6 +30,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from commands.dispatch.ceiling import Ceiling
     from commands.dispatch.circuits import Named
     from commands.dispatch.request import Request
     from commands.dispatch.returned import Returned as Outcome
@@ -104,9 +105,7 @@ class Work(Record):
 
     def _ceiling(self, sandbox: str) -> Ceiling:
         """The request's ceiling, without a path to write to for an attempt that is narrower than it."""
-        if sandbox != READ_ONLY:
-            return self.ceiling
-        return Ceiling(self.ceiling.given, self.ceiling.folder, ())
+        return self.ceiling.read_only() if sandbox == READ_ONLY else self.ceiling
 
     def _own_folders(self) -> list[str]:
         """Where gatebook itself writes while a worker works."""

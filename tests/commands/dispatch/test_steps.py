@@ -273,6 +273,16 @@ def test_an_attempt_may_be_narrower_and_the_next_never_wider(steps, bench):
     assert (code, told["violation"]) == (1, "path")
 
 
+def test_a_narrower_attempt_is_watched_wherever_the_request_may_write(steps, bench):
+    """Also above the working directory, which alone is watched for a request without allowed paths."""
+    steps.open(bench.request(authority={"allowed_paths": [str(bench.folder)]}))
+    steps.select()
+    assert steps.step("attempt", "--sandbox", "read-only")[0] == 0
+    (bench.folder / "stray.txt").write_text("x")
+    code, told = steps.step("returned", "--status", "succeeded")
+    assert (code, told["violation"]) == (1, "path")
+
+
 @pytest.mark.parametrize(
     "more",
     [
