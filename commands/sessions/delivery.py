@@ -16,7 +16,7 @@ from commands.sessions.rounds import Capped, stuck_summary
 from commands.sessions.tree import DELETED, UNBORN, hash_work_tree
 from commands.sessions.view import content_of, stream_events
 from commands.sessions.writer import digest, entries_content, tree_struct
-from ledger.errors import Refused
+from ledger.errors import Invalid, Refused
 from projections import session_events as e
 from projections.engine import fact_of
 from projections.session_rules import missing_stage
@@ -245,12 +245,11 @@ def _settle_index(git: Git, state: State, entries: dict[str, str], paths: list[s
         git.run(["update-index", "-z", "--index-info"], input=b"".join(lines))
 
 
-def _docs_path(writer: Writer) -> str:
-    """Where the summary is appended; '' when `docs_file` is not set. Refused when that is no file of the work tree."""
-    name = writer.config.docs_file
+def docs_path(root: str, name: str) -> str:
+    """Where the summary is appended, by `docs_file`; '' when that is not set. Invalid when it is no file of the work tree."""
     if not name:
         return ""
-    root = os.path.realpath(writer.root)
+    root = os.path.realpath(root)
     path = os.path.realpath(os.path.join(root, name))
     inside = os.path.relpath(path, root).split(os.sep)
     above = os.path.dirname(path)
@@ -262,8 +261,15 @@ def _docs_path(writer: Writer) -> str:
         or not os.path.isdir(above)
         or (os.path.lexists(path) and not os.path.isfile(path))
     ):
-        raise Refused(f"docs_file {name} is not a file of the work tree; correct it, then deliver again")
+        raise Invalid(f"docs_file {name} is not a file of the work tree")
     return path
+
+
+def _docs_path(writer: Writer) -> str:
+    try:
+        return docs_path(writer.root, writer.config.docs_file)
+    except Invalid as error:
+        raise Refused(f"{error}; correct it, then deliver again") from None
 
 
 def _append_to_docs(writer: Writer, text: str) -> None:

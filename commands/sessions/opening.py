@@ -48,6 +48,10 @@ def start(context: Context, args: Args, *, attached: bool) -> tuple[Writer, str,
     for warning in config.warnings:
         context.log().warning(warning)
     _need_reviewer(config)
+    if config.docs_file:
+        from commands.sessions.delivery import docs_path
+
+        docs_path(root, config.docs_file)
     ledger = context.ledger()
     writer, token = lock(context, ledger, request, config)
     try:
