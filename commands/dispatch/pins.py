@@ -15,7 +15,7 @@ from ledger.errors import GatebookError, MissingExecutor, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from typing import Any
 
     from commands.git import Git
@@ -62,8 +62,10 @@ def _take(ceiling: Ceiling, without: list[str], before: Mapping[str, Any] | None
     # A root inside another is walked with it.
     outer = [root for root in roots if not any(root != other and inside(root, other) for other in roots)]
     known: Manifest | None = before["files"] if before is not None else None
-    files = manifest_of(dict.fromkeys(outer), without, known)
-    nested = _nested_pins(files, "" if git is None else git["top"])
+    # What is below the .git of a repository that was pinned need not be read again.
+    pinned = [os.path.join(top, ".git") for top in before["nested"]] if before is not None else []
+    files = manifest_of(dict.fromkeys(outer), [*without, *pinned], known)
+    nested = _nested_pins([*files, *filter(os.path.lexists, pinned)], "" if git is None else git["top"])
     files = {path: entry for path, entry in files.items() if _repository_of(path) not in nested}
     files |= {
         os.path.join(top, ".git"): ["", "a repository"] for top in nested
@@ -78,7 +80,7 @@ def _repository_of(path: str) -> str:
     return top if found else ""
 
 
-def _nested_pins(files: Manifest, outer: str) -> dict[str, Any]:
+def _nested_pins(files: Iterable[str], outer: str) -> dict[str, Any]:
     """The pins of each repository but `outer` whose `.git` stands among `files`, by its directory; what git takes for none is none."""
     found = {}
     for top in sorted({_repository_of(path) for path in files} - {"", outer}):

@@ -367,20 +367,18 @@ def _same_form(path: str) -> str:
 
 def _unexplained(section: Section) -> str | None:
     lines = section.plain()
-    deviations: list[str] = []
+    deviations: list[list[str]] = []  # each by its lines
     above: int | None = None  # how far the last deviation's bullet is indented
     for line in lines:
         indent, text = _indented(line)
         bullet = re.match(_BULLET, text)
         below = indent > 0 if bullet is None else above is not None and indent > above + 1
-        if deviations and below:
-            deviations[-1] += " " + text
-        elif bullet or not deviations or re.match(_BULLET, deviations[-1]):
-            deviations.append(text)
+        if deviations and (below or not (bullet or re.match(_BULLET, deviations[-1][0]))):
+            deviations[-1].append(text)
         else:
-            deviations[-1] += " " + text
+            deviations.append([text])
         above = indent if bullet and not below else above
-    for deviation in deviations:
+    for deviation in map(" ".join, deviations):
         if not re.match(_NO_DEVIATION, deviation) and not _has_reason(without_code_spans(deviation)):
             return f"no reason after `—` or `:` for: {deviation[:80]}"
     return None

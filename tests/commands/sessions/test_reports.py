@@ -259,6 +259,7 @@ def test_many_dashes_and_sections_cost_their_number():
     assert (
         check_report("executor", report(deviations="- " + "—" * 60_000), A).reason == "unexplained-deviation"
     )
+    assert check_report("executor", report(deviations="x\n" * 100_000), A).reason == "unexplained-deviation"
     assert check_report("reviewer", review(tail="".join(f"### {i}\n" for i in range(30_000)))).valid
 
 
