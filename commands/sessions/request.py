@@ -30,6 +30,8 @@ class Request:
         self.answer = _answer(args)
         self.signing = args
         self.signs = bool(args.sign) or args.statement is not None
+        if args.statement_out is not None:
+            _need_place_outside(root, args.statement_out)
         self.title = (args.title or "").strip()
         self.description = (args.description or "").strip()
         for flag, value in (("--title", self.title), ("--description", self.description)):
@@ -72,6 +74,28 @@ def check_calls(args: Args) -> None:
     _one_mode(args)
     one_way(args, sign=args.sign, out=args.statement_out)
     _stop_after(args.stop_after, args.runtime or "claude")
+
+
+def _need_place_outside(root: str, path: str) -> None:
+    """Usage for a statement's place in the tree that it is about: the file, and its signature, would be changes there."""
+    from commands.git import run_git
+    from commands.sessions.tree import EXCLUDED
+
+    place = os.fsencode(os.path.relpath(os.path.realpath(path), os.path.realpath(root)))
+    if place.split(b"/")[0] in (b"..", b".git") or place.startswith(EXCLUDED):
+        return
+    both = [place, place + b".sig"]
+    ignored = run_git(
+        ["check-ignore", "-z", "--stdin"],
+        root,
+        input=b"".join(name + b"\0" for name in both),
+        accept=(0, 1),
+        env={"GIT_LITERAL_PATHSPECS": "0"},  # it knows no magic, and refuses this one
+    )
+    if ignored.split(b"\0")[:-1] != both:
+        raise Usage(
+            f"--statement-out {path}: lies in the work tree, where it would be a change itself; name a place outside"
+        )
 
 
 def _one_mode(args: Args) -> str:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from session_house import NOOP, did
@@ -667,6 +668,25 @@ def _accept_by_a_signature_from_elsewhere(house, start, key, statement):
     accepted = [json.loads(event.data) for event in house.events() if event.type == "drift.accepted"][-1]
     assert (accepted["answered_by"], accepted["principal"]) == ("signature", "me@example.org")
     assert house("replay").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "fits"),
+    [
+        ("drift", False),
+        ("src/drift", False),
+        ("half.txt", False),
+        ("out/drift", True),
+        (".review-loop/tmp/drift", True),
+        ("../drift", True),
+    ],
+)
+def test_a_statement_in_the_tree_that_it_is_about_would_never_be_of_it(house, place, fits):
+    house.write(".gitignore", "out/\nhalf.txt\n")
+    done = house("session", "start", "--session", str(uuid4()), "--statement-out", place)
+    assert (done.returncode, b"would be a change itself" in done.stderr) == (
+        (1, False) if fits else (2, True)
+    )
 
 
 def test_a_session_with_redacted_content_goes_on(house):
