@@ -7,14 +7,13 @@ for nobody watches over it any more.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import signal
 import sys
 import time
 
-from ledger.errors import Conflict
+from ledger.errors import Conflict, Unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,26 +74,32 @@ def lock_run(run_dir: str, how: int) -> int:
     """
     lock = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     end = time.monotonic() + _STEP_SECONDS
-    while not _locked(lock, how):
-        is_driven = how == fcntl.LOCK_SH or not _locked(lock, fcntl.LOCK_SH)
-        if is_driven or time.monotonic() >= end:
-            os.close(lock)
-            other = "`run execute`" if is_driven else "another step of this run"
-            raise Conflict(f"{run_dir}: {other} is at work here; wait for it or end it")
-        with contextlib.suppress(OSError):
+    try:
+        while not _locked(lock, how):
+            is_driven = how == fcntl.LOCK_SH or not _locked(lock, fcntl.LOCK_SH)
+            if is_driven or time.monotonic() >= end:
+                other = "`run execute`" if is_driven else "another step of this run"
+                raise Conflict(f"{run_dir}: {other} is at work here; wait for it or end it")
             fcntl.flock(lock, fcntl.LOCK_UN)
-        time.sleep(0.05)
+            time.sleep(0.05)
+    except OSError as error:
+        if how == fcntl.LOCK_SH:
+            return lock  # a file system without locks, where no `run execute` can be at work either
+        os.close(lock)
+        raise Unavailable(
+            f"{run_dir}: {error.strerror}: `run execute` needs a file system with locks"
+        ) from None
+    except BaseException:
+        os.close(lock)
+        raise
     return lock
 
 
 def _locked(lock: int, how: int) -> bool:
-    """Whether the folder is locked now; for a step also where there are no locks: no worker is driven there either."""
     try:
         fcntl.flock(lock, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:
-        return how == fcntl.LOCK_SH
     return True
 
 

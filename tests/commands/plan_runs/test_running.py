@@ -8,6 +8,9 @@ import time
 
 import pytest
 
+from commands.plan_runs import workers
+from ledger.errors import Unavailable
+
 READY = {"status": "draft_ready", "draft_path": "draft.md"}
 SKIP = {"status": "skipped", "notes": "The course is closed."}
 
@@ -551,6 +554,16 @@ def test_workers_wait_a_moment_for_a_step_that_is_being_made(house):
     assert process.wait(20) == 0
     process.communicate()
     assert house.ran() == 1
+
+
+def test_where_no_locks_are_a_step_goes_on_and_execution_says_why_not(tmp_path, monkeypatch):
+    def unsupported(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(workers.fcntl, "flock", unsupported)
+    os.close(workers.lock_run(str(tmp_path), fcntl.LOCK_SH))
+    with pytest.raises(Unavailable, match="Operation not supported"):
+        workers.lock_run(str(tmp_path), fcntl.LOCK_EX)
 
 
 def test_no_step_is_made_beside_a_worker_that_outlived_its_driver(house):
