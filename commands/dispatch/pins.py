@@ -95,6 +95,7 @@ def _nested_pins(files: Iterable[str], outer: str) -> dict[str, Any]:
 
 def compare_pins(ceiling: Ceiling, before: Mapping[str, Any], granting: Collection[str]) -> Comparison:
     """What changed since `before`, judged by the ceiling and by what the names in `granting` allow."""
+    before = {"nested": {}, **before}  # an attempt of before inner repositories were pinned has none
     after = _take(ceiling, list(before["without"]), before)
     granted = {grant for name in granting for grant in grants_of(name)}
     changed = changed_between(before["files"], after["files"])
