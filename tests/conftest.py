@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -50,9 +51,12 @@ def _no_test_touches_the_users_home(tmp_path_factory):
         os.environ.pop(name, None)
     for name in ("STATE", "CACHE", "CONFIG"):
         os.environ[f"XDG_{name}_HOME"] = str(home / name.lower())
+    (home / "tmp").mkdir()
+    os.environ["TMPDIR"], tempfile.tempdir = str(home / "tmp"), None  # dispatches leave their reports there
     yield
     os.environ.clear()
     os.environ.update(before)
+    tempfile.tempdir = None
 
 
 @pytest.fixture
