@@ -6,15 +6,41 @@ import os
 import stat
 import time
 
+_STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 
-def _is_device(path: str) -> bool:
-    """Whether `path` itself is a device, as `/dev/null` is, or names an open file, as `/dev/stdout` does."""
-    if path.startswith(("/dev/std", "/dev/fd/", "/proc/self/fd/")):
-        return True
+
+def _open_device(path: str) -> int | None:
+    """A handle of our own of the device or open file that `path` names; None where it is a file's name.
+
+    `/dev/stdout` and its like are what stands behind that number, as a shell's `>&1` means it: opened anew, a file would
+    be written from its beginning, over what is in it and under what this process still prints there.
+    """
+    folder, _, name = path.rpartition("/")
+    number = _STANDARD.get(path)
+    if folder in ("/dev/fd", "/proc/self/fd") and name.isascii() and name.isdecimal() and len(name) < 8:
+        number = int(name)
+    if number is not None:
+        return os.dup(number)
     try:
-        return stat.S_ISCHR(os.lstat(path).st_mode)
+        device = stat.S_ISCHR(os.lstat(path).st_mode)
     except OSError:
-        return False
+        return None
+    return os.open(path, os.O_WRONLY | os.O_CLOEXEC) if device else None
+
+
+def _write_device(path: str, content: bytes) -> bool:
+    """Whether `path` is a device, which then has the content."""
+    try:
+        handle = _open_device(path)
+        if handle is None:
+            return False
+        try:
+            _write_all(handle, content)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise _of(path, error) from None
+    return True
 
 
 def _write_all(handle: int, content: bytes) -> None:
@@ -28,12 +54,7 @@ def write_whole(path: str, content: bytes, mode: int = 0o600) -> None:
 
     A device (`/dev/null`, `/dev/stdout`) is written to, never replaced: root could.
     """
-    if _is_device(path):
-        handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            _write_all(handle, content)
-        finally:
-            os.close(handle)
+    if _write_device(path, content):
         return
     folder = os.path.dirname(path) or "."
     temporary = os.path.join(

@@ -46,6 +46,21 @@ def test_a_device_is_written_to_and_never_replaced(tmp_path, monkeypatch):
     assert (tmp_path / "out").read_bytes() == b"one"
 
 
+def test_an_open_file_named_as_a_device_gets_what_comes_after_what_it_has(tmp_path):
+    """As a shell's `>> log` with `--svg /dev/stdout` means it: what this process prints next stands behind."""
+    (tmp_path / "log").write_bytes(b"before,")
+    with open(tmp_path / "log", "ab", buffering=0) as file:
+        module.write_whole(f"/dev/fd/{file.fileno()}", b"picture,")
+        file.write(b"reply")
+    assert (tmp_path / "log").read_bytes() == b"before,picture,reply"
+
+
+def test_a_number_that_names_no_open_file_is_told():
+    for number in (9_999_999, 10**30):
+        with pytest.raises(OSError, match=f"/dev/fd/{number}"):
+            module.write_whole(f"/dev/fd/{number}", b"x")
+
+
 def test_a_link_is_replaced_and_what_it_names_stays(tmp_path):
     (tmp_path / "mine").write_bytes(b"kept")
     for place in (tmp_path / "mine", os.devnull):
