@@ -61,6 +61,8 @@ def whole(event: Event, store: SQLiteStore) -> dict[str, object]:
 
 def printable(text: str) -> str:
     """One line of foreign text for a terminal: control characters, which could steer it, are written out."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from blake3 import blake3
 
 from ledger.event import ZERO_HASH, chain_hash, content_digest
-from ledger.notice import tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +37,8 @@ def warn(ledger: Ledger, events: Iterable[Event]) -> bool:
     for event in events:
         part = damage(ledger, event)
         if part is not None:
+            from ledger.notice import tell
+
             found = True
             tell(f"event {event.seq}: its {part} is not what was recorded: run `gatebook verify`", "error")
     return found
