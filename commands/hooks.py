@@ -171,6 +171,7 @@ def callable_by_name() -> bool:
 def install(args: Args, context: Context) -> int:
     """`hooks install`: our handlers stand in the agent's hook file of this folder."""
     from ledger.files import write_whole
+    from ledger.notice import tell
 
     name = _name(args)
     _require_person(context, yes=args.yes)
@@ -182,11 +183,9 @@ def install(args: Args, context: Context) -> int:
         os.makedirs(os.path.dirname(kept), 0o700, exist_ok=True)
         write_whole(kept, after + b"\0" + (b"" if before is None else b"+" + before))
         if args.agent == "codex":
-            sys.stderr.write(
-                "gatebook: Codex asks once whether it may trust new hooks; review them there with /hooks\n"
-            )
+            tell("Codex asks once whether it may trust new hooks; review them there with /hooks")
         if not callable_by_name():
-            sys.stderr.write(f"gatebook: the hooks call `gatebook`, which is not on PATH here: {ON_PATH}\n")
+            tell(f"the hooks call `gatebook`, which is not on PATH here: {ON_PATH}")
     return 0
 
 

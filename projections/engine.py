@@ -64,15 +64,17 @@ class Proposal:
         self.causation = causation
 
 
-def module_of(name: str) -> ModuleType:
-    """The aggregate whose events carry this type.
+def module_of(name: str, seq: int = 0) -> ModuleType:
+    """The aggregate whose events carry this type; `seq`: the event that a refusal names.
 
     Raises:
         Tampered: a type this version of gatebook does not know (a newer one's, or a forged one).
     """
     if name not in TYPES or TYPES[name][0] not in AGGREGATES:
         raise Tampered(
-            f"unknown event type {name}: upgrade gatebook, or run `gatebook verify`", verdict="not-lawful"
+            f"{f'event {seq}: ' if seq else ''}unknown event type {name}: upgrade gatebook, or run `gatebook verify`",
+            verdict="not-lawful",
+            seq=seq or None,
         )
     return aggregate(TYPES[name][0])
 
@@ -92,15 +94,15 @@ def aggregate_of(stream: str) -> ModuleType:
     return aggregate(kind)
 
 
-def reader_of(name: str) -> tuple[int, Any]:
-    """(schema version, bytes -> struct) of a type's data as this gatebook writes it.
+def reader_of(name: str, seq: int = 0) -> tuple[int, Any]:
+    """(schema version, bytes -> struct) of a type's data as this gatebook writes it; `seq`: the event that a refusal names.
 
     Raises:
         Tampered: a type it does not know.
     """
     found = _readers.get(name)
     if found is None:
-        module = module_of(name)
+        module = module_of(name, seq)
         struct = module.EVENTS[name]
         found = (getattr(module, "VERSIONS", {}).get(name, 1), msgspec.json.Decoder(struct).decode)
         _readers[name] = found
@@ -113,7 +115,7 @@ def decode(name: str, v: int, data: bytes, seq: int = 0) -> Any:
     Raises:
         Tampered: a type or schema version this gatebook does not know, or data that breaks the type's schema.
     """
-    current, read = reader_of(name)
+    current, read = reader_of(name, seq)
     try:
         if v == current:
             return read(data)

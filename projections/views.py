@@ -230,7 +230,7 @@ class Catchup:
 
     def _check_known(self, name: str, v: int, *, seq: int) -> None:
         """Stop at what this gatebook does not know (FAULTS F67): a view that skipped it would look whole."""
-        if (name, v) not in self._known and v > reader_of(name)[0]:
+        if (name, v) not in self._known and v > reader_of(name, seq)[0]:
             decode(name, v, b"", seq)
         self._known.add((name, v))
 

@@ -45,7 +45,7 @@ def one_way(args: Args, *, sign: bool, out: str | None = None) -> None:
             "signing here, bringing a signature (--statement) and only writing what is to be signed: one of them"
         )
     if args.key is not None and not sign:
-        raise Usage("--key names the key to sign with here; it goes with --sign")
+        raise Usage("--key names the key to sign with here, and this call signs nothing here")
 
 
 def write_statement(path: str, signed: bytes) -> None:

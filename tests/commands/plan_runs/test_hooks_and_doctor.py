@@ -202,3 +202,12 @@ def test_it_says_when_the_hooks_could_not_be_called_by_name(house, monkeypatch, 
     from commands.doctor import _hooks
 
     assert any("not on PATH" in finding.found for finding in _hooks()) is not found
+
+
+def test_what_is_told_beside_the_installation_of_hooks_follows_log_format(house, monkeypatch, tmp_path):
+    house.be(None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    house.capture.readouterr()
+    assert call(["--log-format", "json", "hooks", "install", "codex", "--yes"]) == 0
+    told = house.capture.readouterr().err.splitlines()
+    assert [json.loads(line)["level"] for line in told] == ["warning", "warning"]
