@@ -327,7 +327,7 @@ def delegate(args: Args, context: Context) -> int:
 
 def show(args: Args, context: Context) -> int:
     """`receipt show`: a receipt and its use, by its id; without its signatures, so that it cannot be used."""
-    from commands.plan_runs.receipts import file_fields
+    from projections.receipt_form import file_fields
     from projections.engine import World
 
     _, state = _known(context, args.id)

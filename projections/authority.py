@@ -354,6 +354,11 @@ def check_fact(fact: Fact, state: State, ledger_id: str) -> None:
     to be there is admission's to say.
     """
     data = fact.data
+    if fact.type == "receipt.issued":
+        from projections.receipt_form import file_fields, signature_holds
+
+        if not signature_holds(state.receipt_keys, file_fields(data)):
+            raise Refused(f"event {fact.seq}: none of the ledger's receipt keys signed this receipt")
     signature = getattr(data, "approval_signature", "") or (
         "" if fact.type == "receipt.issued" else getattr(data, "signature", "")
     )

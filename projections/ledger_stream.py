@@ -171,13 +171,18 @@ def admit(state: State, fact: Fact, law: Law) -> None:
         if data.format != FORMAT:
             law.refuse(fact, "unknown format")
         _admit_keys(data.keys, fact)
+        _admit_first_policy(data, fact, law)
         return
     if not state.opened:
         law.refuse(fact, "the ledger is not opened yet")
     if isinstance(data, Checkpointed):
         digest_text(data.root, fact)
+        if fact.content_digest is None:
+            law.refuse(fact, "a checkpoint has its note as content")
         if not state.checkpointed <= data.size < fact.seq:
             law.refuse(fact, "a checkpoint covers earlier events, never fewer than the last one")
+        if state.checkpointed == data.size and state.checkpoint_root != data.root:
+            law.refuse(fact, "a checkpoint of the same events has the same root")
     elif isinstance(data, Redacted):
         if (
             not data.events
@@ -187,6 +192,8 @@ def admit(state: State, fact: Fact, law: Law) -> None:
             law.refuse(fact, "a redaction names earlier events, in order, once each")
     elif isinstance(data, Restored):
         digest_text(data.after_hash, fact)
+        if data.lost_seq or data.lost_hash:
+            digest_text(data.lost_hash, fact)
         if data.after != fact.seq - 1:
             law.refuse(fact, "a restore follows the event that it names")
         if data.keys is not UNSET:
@@ -197,6 +204,16 @@ def admit(state: State, fact: Fact, law: Law) -> None:
         admit_policy(state, fact, law)
     else:
         _admit_key_change(state, fact, law)
+
+
+def _admit_first_policy(data: Opened, fact: Fact, law: Law) -> None:
+    if data.authority is UNSET:
+        return
+    from projections.authority import policy_fault
+
+    fault = policy_fault(data.authority)
+    if fault is not None:
+        law.refuse(fact, fault)
 
 
 def _admit_key_change(state: State, fact: Fact, law: Law) -> None:

@@ -12,8 +12,10 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from projections.fact import Fact, Law, digest_text
+from projections.receipt_form import issued_digest
 from projections.receipt_rules import (
     ACTIONS,
+    AGENTS,
     FUTURE_ALLOWANCE_US,
     VERSION,
     ActionRule,
@@ -207,7 +209,11 @@ def _admit_issued(state: State, fact: Fact, law: Law) -> None:
     if data.parent_id:
         _admit_child(data, fact, law)
         return
-    from projections.authority import admit_signature
+    from projections.authority import admit_signature, required
+
+    # A signature that no policy asks for is no person.
+    if not required(law.state("ledger").policy, fact.type) and fact.actor.partition(":")[0] in AGENTS:
+        law.refuse(fact, "an agent session issues no receipt")
 
     admit_signature(
         fact,
@@ -266,6 +272,8 @@ def _admit_child(data: Issued, fact: Fact, law: Law) -> None:
         issued.synthetic_qa,
     ):
         law.refuse(fact, "a child has its parent's origin, course and user")
+    if data.authority_reference != issued.authority_reference:
+        law.refuse(fact, "a child has its parent's authority")
     if not set(data.rules) <= set(issued.rules):
         law.refuse(fact, "a child has no more actions than its parent")
 
@@ -288,6 +296,8 @@ def _admit_consumed(state: State, issued: Issued, fact: Fact, law: Law) -> None:
         digest_text(data.verification, fact)
     if data.draft:
         digest_text(data.draft, fact)
+    if data.receipt != issued_digest(issued):
+        law.refuse(fact, "the digest is not that of the receipt that was issued")
     rules = state.rules()
     if data.count != state.uses.get(data.action, 0) + 1:
         law.refuse(fact, "the count is not the next")

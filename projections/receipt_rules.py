@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 VERSION = 1
 TARGET_TYPES = ("assignment", "quiz", "automation_template")
+AGENTS = ("codex", "claude", "agent")
+"""The kinds of actor that are an agent's session: such a one never issues its own receipt."""
 FUTURE_ALLOWANCE_US = 120_000_000
 """A receipt issued more than this many microseconds after the clock is refused."""
 

@@ -37,6 +37,8 @@ FIRST_LOOK = 4 * CHUNK  # events that tell whether most are open ones
 SIGNED = frozenset(
     ("plan.approved", "receipt.issued", "drift.accepted", "dispatch.approved", "authority.changed")
 )
+# Types that say something of other events, which admission does not see.
+TELLING = frozenset(("ledger.redacted", "ledger.restored"))
 
 
 # What one event type needs: the class of its aggregate's states, the fold's functions, how its data is read. A plain
@@ -46,10 +48,10 @@ NOBODY: Judge = (Ellipsis, None, 0, None, None, None, False, "")
 
 
 def _judge_of(name: str, module: Any) -> Judge:
-    """`(state class, initial, v, read, admit, evolve, signed, fold)` of an event type."""
+    """`(state class, initial, v, read, admit, evolve, more, fold)` of an event type; `more`: admission is not all."""
     state = type(module.initial(f"{module.KIND}/"))
     v, read = reader_of(name)
-    return state, module.initial, v, read, module.admit, module.evolve, name in SIGNED, module.FOLD
+    return state, module.initial, v, read, module.admit, module.evolve, name in SIGNED | TELLING, module.FOLD
 
 
 class Replay:
@@ -181,14 +183,14 @@ class Replay:
             name, stream = envelope.type, envelope.stream
             if name != last:  # events of one type often stand together
                 last = name
-                state_class, initial, v, read, admit, evolve, signed, fold = judges.get(name, NOBODY)
+                state_class, initial, v, read, admit, evolve, more, fold = judges.get(name, NOBODY)
             state = states.get(stream)
             # A state is of the aggregate's own class, so that its class says of which kind the stream is.
             if type(state) is not state_class:
                 if name.startswith("x.") and stream.startswith("x"):
                     self.open_events += 1  # it takes no part in any fold
                     continue
-                state_class, initial, v, read, admit, evolve, signed, fold = self._judge(envelope)
+                state_class, initial, v, read, admit, evolve, more, fold = self._judge(envelope)
                 if state is None:
                     state = initial(stream)
             try:
@@ -206,8 +208,8 @@ class Replay:
             )  # fmt: skip
             try:
                 admit(state, fact, law)
-                if signed:
-                    self._check_signature(fact)
+                if more:
+                    self._check_more(fact)
                 states[stream] = state = evolve(state, fact)
             except (Unlawful, Invalid) as error:
                 raise _unlawful(envelope, error) from None
@@ -244,6 +246,28 @@ class Replay:
                 "the state folded from the events",
                 "another state",
             )
+
+    def _check_more(self, fact: Fact) -> None:
+        """What admission cannot see: whether a signature holds, and whether other events are as this one says."""
+        if fact.type == "ledger.restored":
+            self._check_told(fact, "hash of the event before", fact.data.after_hash, self._hash(fact.data.after))
+        elif fact.type == "ledger.redacted":
+            for seq in fact.data.events:
+                self._check_told(fact, f"event {seq}", "content", self._content_of(seq))
+        else:
+            self._check_signature(fact)
+
+    def _check_told(self, fact: Fact, what: str, told: str, found: str) -> None:
+        if told != found:
+            raise Wrong("not-lawful", fact.seq, what, told, found)
+
+    def _hash(self, seq: int) -> str:
+        event = self._store.reader().event(seq)
+        return "no such event" if event is None else event.hash.hex()
+
+    def _content_of(self, seq: int) -> str:
+        event = self._store.reader().event(seq)
+        return "content" if event is not None and event.content_digest is not None else "no content"
 
     def _check_signature(self, fact: Fact) -> None:
         from ledger.errors import Refused

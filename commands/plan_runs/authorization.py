@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 
 from commands.plan_runs.owner import current_authorization_session
-from commands.plan_runs.receipts import file_fields, local_user, read_receipt, signature_holds
+from commands.plan_runs.receipts import local_user, read_receipt
 from ledger.errors import GatebookError, Invalid, Refused
+from projections.receipt_form import file_fields, receipt_digest, signature_holds
 from projections.receipt_rules import VERSION, canonical_origin, is_terminal, needs_evidence
 
 TYPE_CHECKING = False
@@ -148,9 +149,6 @@ def _names(folder: str) -> list[str]:
 
 
 def _consumed(presented: dict[str, Any], request: Request, state: State, proof: tuple[str, str]) -> Consumed:
-    from blake3 import blake3
-
-    from ledger.canonical import encode
     from projections.receipt import Consumed
 
     issued = state.issued
@@ -158,7 +156,7 @@ def _consumed(presented: dict[str, Any], request: Request, state: State, proof: 
     known = request.action in issued.actions
     return Consumed(
         request.action,
-        blake3(encode(presented, what="receipt", floats=False)).hexdigest(),
+        receipt_digest(presented),
         state.uses.get(request.action, 0) + 1,
         known and is_terminal(request.action, state.uses, list(issued.actions), state.rules()),
         request.origin,

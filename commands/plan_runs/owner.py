@@ -32,6 +32,8 @@ def current_authorization_session(
 
 def agent_session(actor: str) -> str | None:
     """What says that this process belongs to an agent's session: an environment variable, or the actor; else None."""
+    from projections.receipt_rules import AGENTS
+
     names = ("CODEX_THREAD_ID", "CODEX_SESSION_ID", "CLAUDECODE")
     found = next((name for name in names if os.environ.get(name)), None)
-    return actor if found is None and actor.partition(":")[0] in ("codex", "claude", "agent") else found
+    return actor if found is None and actor.partition(":")[0] in AGENTS else found

@@ -6,8 +6,8 @@ import os
 
 from commands.plan_runs.documents import parse_document, render_document
 from commands.plan_runs.rooted import read_file
-from ledger.canonical import encode
 from ledger.errors import Invalid, Refused, Usage
+from projections.receipt_form import file_fields, signed_bytes
 from projections.receipt_rules import ACTIONS, VERSION, ActionRule, canonical_origin
 
 TYPE_CHECKING = False
@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     from projections.receipt import Issued, Reference
 
 _LIMIT = 64 << 10
-_CONTEXT = b"gatebook receipt v1\n"
-_OPTIONAL: dict[str, object] = {
-    "synthetic_qa": False,
-    "parent_id": "",
-    "rules": [],
-    "principal": "",
-    "approval_signature": "",
-}
 
 
 def local_user() -> str:
@@ -38,45 +30,11 @@ def local_user() -> str:
         return str(os.geteuid())
 
 
-def signed_bytes(fields: dict[str, Any]) -> bytes:
-    """What the receipt key signs: a context line, then the canonical JSON of every field but the signatures."""
-    body = {
-        name: value
-        for name, value in fields.items()
-        if name not in ("signature", "principal", "approval_signature")
-    }
-    return _CONTEXT + encode(body, what="receipt", floats=False)
-
-
 def sign_receipt(ledger: Ledger, fields: dict[str, Any]) -> str:
     """The Ed25519 signature (hex) by the ledger's receipt key; `Refused` where this machine does not have it."""
     from commands.authority.keys import current_key
 
     return current_key(ledger, "receipt").sign(signed_bytes(fields)).hex()
-
-
-def signature_holds(keys: list[str], fields: dict[str, Any]) -> bool:
-    """Whether one of the ledger's receipt keys (hex) signed these fields."""
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-    for key in keys:
-        try:
-            Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(
-                bytes.fromhex(str(fields.get("signature"))), signed_bytes(fields)
-            )
-        except (InvalidSignature, ValueError, Invalid):
-            continue
-        return True
-    return False
-
-
-def file_fields(issued: Issued) -> dict[str, Any]:
-    """A receipt as its file has it: every field, the empty ones too."""
-    import msgspec
-
-    held: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(issued))
-    return {**_OPTIONAL, **held}
 
 
 def render_receipt(issued: Issued) -> bytes:

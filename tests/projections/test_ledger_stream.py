@@ -18,7 +18,7 @@ DAY = 86_400_000_000
 
 def fact(data, seq=2, name=None, stream="ledger", clock=0):
     names = {kind: name for name, kind in ls.EVENTS.items()}
-    return Fact(seq, stream, 1, name or names[type(data)], data, clock, "cli:t", "t")
+    return Fact(seq, stream, 1, name or names[type(data)], data, clock, "cli:t", "t", content_digest="d" * 64)
 
 
 def state(*facts):
@@ -57,6 +57,11 @@ def test_a_genesis_of_another_format_or_without_its_keys_is_refused(change):
     refused(ls.initial("ledger"), fact(structs.replace(OPENED, **change), 1))
 
 
+def test_a_genesis_with_a_policy_that_nobody_could_require_is_refused():
+    policy = ls.Policy((ls.Signer("ann", "ssh-ed25519 AAAA"),), ("plan.approved",))
+    refused(ls.initial("ledger"), fact(structs.replace(OPENED, authority=policy), 1))
+
+
 def test_a_checkpoint_covers_earlier_events_and_never_fewer_than_the_last():
     opened = state(fact(OPENED, 1))
     now = ls.evolve(opened, fact(ls.Checkpointed(5, "ab" * 32), 6))
@@ -65,6 +70,8 @@ def test_a_checkpoint_covers_earlier_events_and_never_fewer_than_the_last():
         refused(now, fact(ls.Checkpointed(size, "ab" * 32), seq))
     refused(now, fact(ls.Checkpointed(8, "xy" * 32), 9))
     ls.admit(now, fact(ls.Checkpointed(5, "ab" * 32), 9), LAW)
+    refused(now, fact(ls.Checkpointed(5, "cd" * 32), 9))
+    refused(now, structs.replace(fact(ls.Checkpointed(8, "ab" * 32), 9), content_digest=None))
     ls.admit(now, fact(ls.Checkpointed(8, "ab" * 32), 9), LAW)
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from projections import receipt as r
 from projections.fact import Fact, Law, Unlawful
+from projections.receipt_form import issued_digest
 from projections.ledger_stream import State as LedgerState
 
 ID = "a" * 32
@@ -52,7 +53,7 @@ class Log:
         issued_one = self.state.issued
         known = issued_one is not None and action in issued_one.actions
         data = {
-            "action": action, "receipt": "f" * 64, "count": self.state.uses.get(action, 0) + 1,
+            "action": action, "receipt": issued_digest(issued_one) if issued_one else "f" * 64, "count": self.state.uses.get(action, 0) + 1,
             "terminal": known and is_terminal(action, self.state.uses, list(issued_one.actions)), "origin": "https://c.edu", "course_id": "1",
             "target_type": "quiz", "target_id": "7", "session_id": "s", "user": "u", "verification": "0" * 64 if needs_evidence(action) else "", **more,
         }  # fmt: skip
@@ -211,3 +212,26 @@ def test_a_child_ends_with_its_parent_and_has_no_rule_of_its_own():
     assert parent.try_("receipt.revoked", r.Revoked(ID))
     states[f"receipt/{ID}"] = parent.state
     assert "parent was closed" in str(refused(log, "receipt.consumed", consumed()))
+
+
+def test_a_use_names_the_receipt_that_was_issued_and_no_other():
+    assert refused(Log(issued()), "receipt.consumed", consumed()).reason == (
+        "the digest is not that of the receipt that was issued"
+    )
+    assert Log(issued()).try_("receipt.consumed", consumed(receipt=issued_digest(issued())))
+
+
+def test_an_agent_session_issues_no_receipt_of_its_own_but_may_delegate():
+    for actor in ("codex:t-1", "claude:x", "agent:x"):
+        fact = Fact(2, f"receipt/{ID}", 1, "receipt.issued", issued(), START, actor, "t")
+        with pytest.raises(Unlawful, match="an agent session"):
+            r.admit(r.State(), fact, Log().law)
+    template = Log(issued(target_type="automation_template", actions=("quiz.start",)))
+    law = Log(others={f"receipt/{ID}": template.state, "ledger": LedgerState()}).law
+    child = issued(receipt_id="9" * 32, parent_id=ID, actions=("quiz.start",))
+    r.admit(r.State(), Fact(3, f"receipt/{'9' * 32}", 1, "receipt.issued", child, START, "codex:t", "t"), law)
+    other = issued(
+        receipt_id="9" * 32, parent_id=ID, actions=("quiz.start",), authority_reference=r.Reference("else", "b" * 32, "c" * 64)
+    )  # fmt: skip
+    with pytest.raises(Unlawful, match="its parent's authority"):
+        r.admit(r.State(), Fact(3, f"receipt/{'9' * 32}", 1, "receipt.issued", other, START, "codex:t", "t"), law)

@@ -32,6 +32,7 @@ from projections.circuit import Opened
 from projections.cooldowns import next_opening
 from projections.engine import Proposal, submit
 from projections.receipt import Consumed, Issued, Reference
+from projections.receipt_form import file_fields, receipt_digest
 from projections.times import print_time, whole_seconds
 
 ORIGIN = Origin("cli:bench", "bench")
@@ -62,9 +63,10 @@ def _uses(world, turn):
             name, 1, begins, ends, *place, ("quiz.answer",), "s", "u", Reference("words", "b" * 32, "c" * 64), "d" * 32, "e" * 128,
         )  # fmt: skip
         seq += 1
+        digest = receipt_digest(file_fields(issued))
         yield Proposal(f"receipt/{name}", "receipt.issued", issued)
         for count in range(1, USES + 1):
-            used = Consumed("quiz.answer", "f" * 64, count, False, *place, "s", "u", "0" * 64)
+            used = Consumed("quiz.answer", digest, count, False, *place, "s", "u", "0" * 64)
             yield Proposal(f"receipt/{name}", "receipt.consumed", used, causation=seq)
             seq += 1
 
