@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from projections.fact import Fact, Law, digest_text
 from projections.plan_run_events import (
     ADOPTED,
+    ALREADY_SUBMITTED,
     EVENTS,
     INTERRUPTED,
     NOT_APPROVED,
@@ -428,9 +429,13 @@ def _owned(state: State, fact: Fact, law: Law, nonce: str, session: str | None =
 
 def _ready(state: State, fact: Fact, law: Law, nonce: str) -> Claim:
     claim = _owned(state, fact, law, nonce)
+    _prepared_once(claim, fact, law)
+    return claim
+
+
+def _prepared_once(claim: Claim, fact: Fact, law: Law) -> None:
     if not claim.is_ready:
         law.refuse(fact, "results are not prepared", "run `gatebook run prepare-results`")
-    return claim
 
 
 def _admit_resumed(state: State, fact: Fact, law: Law) -> None:
@@ -474,6 +479,10 @@ def _admit_handed_off(state: State, fact: Fact, law: Law) -> None:
     if data.slot:
         digest_text(data.slot, fact)
     item = _item(state, fact, law)
+    if data.receipt_id:
+        issued = law.state(f"receipt/{data.receipt_id}").issued
+        if issued is None or issued.course_id != item.course_id:
+            law.refuse(fact, "the log has no such receipt for this item")
     if state.open is not None:
         law.refuse(
             fact, "another hand-off is open", f"{state.open.key} was handed off by event {state.open.seq}"
@@ -513,6 +522,8 @@ def _admit_deferred(state: State, fact: Fact, law: Law) -> None:
         law.refuse(fact, "unknown reason")
     elif state.open is not None:
         law.refuse(fact, "a hand-off is open")
+    elif data.reason == SKILL_MISSING and all(held.status != "error" for held in state.results.values()):
+        law.refuse(fact, "no item failed for a missing skill")
 
 
 def _admit_recorded(state: State, fact: Fact, law: Law) -> None:
@@ -531,13 +542,27 @@ def _admit_recorded(state: State, fact: Fact, law: Law) -> None:
     if state.open is None and data.status == "error" and data.rule in UNHANDED:
         if state.next_item() != item:
             law.refuse(fact, "items are handed off in order")
-        return
-    if state.open is None or state.open.key != data.key:
+    elif state.open is None or state.open.key != data.key:
         law.refuse(fact, "a result is accepted only for the open hand-off")
-    if data.result in (state.archived.get(data.key), state.open.slot):
+    elif data.result in (state.archived.get(data.key), state.open.slot):
         law.refuse(fact, "the result is one of an earlier run")
+    _admit_claims(data, fact, law)
     if data.receipt_id:
         _admit_submission(item, fact, law)
+
+
+def _admit_claims(data: Recorded, fact: Fact, law: Law) -> None:
+    """What a result's status brings: a draft its evidence, a submission its receipt or `already_submitted`, a broken rule an error."""
+    if data.rule and data.status != "error":
+        law.refuse(fact, "a result that breaks a rule is an error")
+    if data.status == "draft_ready":
+        digest_text(data.draft, fact)
+        digest_text(data.verification, fact)
+    elif data.draft or data.verification:
+        law.refuse(fact, "only a ready draft has evidence")
+    was_found = data.status == "submitted" and data.reason_code == ALREADY_SUBMITTED
+    if bool(data.receipt_id) != (data.status == "submitted" and not was_found):
+        law.refuse(fact, "a submission rests on a receipt, or was found")
 
 
 def _admit_adopted(state: State, fact: Fact, law: Law) -> None:
@@ -548,13 +573,17 @@ def _admit_adopted(state: State, fact: Fact, law: Law) -> None:
         held is None
         or (held.digest, held.status) != (data.result, data.status)
         or data.entry_before != data.entry
+        or data.reason_code != held.reason_code
+        or data.draft
+        or data.verification
+        or data.receipt_id
     ):
         law.refuse(fact, "only the entry of a recorded result is adopted")
 
 
 def _admit_submission(item: Item, fact: Fact, law: Law) -> None:
     receipt = law.state(f"receipt/{fact.data.receipt_id}")
-    if fact.data.status != "submitted" or not receipt.submits(item.course_id, item.assignment_id):
+    if not receipt.submits(item.course_id, item.assignment_id):
         law.refuse(fact, "no consumption in the log submits this item")
 
 
@@ -566,12 +595,20 @@ def _all_done(state: State, fact: Fact, law: Law) -> None:
 
 def _admit_reported(state: State, fact: Fact, law: Law) -> None:
     digest_text(fact.data.report, fact)
-    if state.recovered is not None:
-        return
+    _standing(state, fact, law)
     _all_done(state, fact, law)
 
 
+def _standing(state: State, fact: Fact, law: Law) -> None:
+    """The run is somebody's, and prepared: who may write for it is asked before the event, which names no claim."""
+    claim = holder(state, law)
+    if claim is None or claim.finalized:
+        law.refuse(fact, "nobody holds the run", "the claim is over: finalized, recovered, or never made")
+    _prepared_once(claim, fact, law)
+
+
 def _admit_delivered(state: State, fact: Fact, law: Law) -> None:
+    _standing(state, fact, law)
     for key, digest in fact.data.drafts.items():
         digest_text(digest, fact)
         if key not in state.results or state.results[key].status != "draft_ready":
@@ -582,8 +619,7 @@ def _admit_finalized(state: State, fact: Fact, law: Law) -> None:
     data: Finalized = fact.data
     digest_text(data.report, fact)
     claim = _owned(state, fact, law, data.nonce, data.session_id)
-    if not claim.is_ready:
-        law.refuse(fact, "results are not prepared", "run `gatebook run prepare-results`")
+    _prepared_once(claim, fact, law)
     if data.plan_digest != claim.digest:
         law.refuse(fact, "the plan is not the one that was claimed")
     _all_done(state, fact, law)
@@ -611,11 +647,28 @@ def _admit_recovered(state: State, fact: Fact, law: Law) -> None:
         data.session_id,
     ):
         law.refuse(fact, "the marker is not the claim's")
+    if state.claim is not None and state.claim.digest != data.plan_digest:
+        law.refuse(fact, "the plan is not the one that was claimed")
     if (data.nonce or data.marker) in state.past:
         law.refuse(fact, "the marker was recovered before")
+    for digest in (*data.kept.values(), *data.entries.values()):
+        digest_text(digest, fact)
+    if state.claim is not None:
+        for item in state.items:
+            if item.key in data.kept and state.is_approved(item):
+                _admit_kept(state, item.key, data.kept[item.key], fact, law)
     named = sorted([*data.kept, *data.deferred])
     if named != sorted(item.key for item in state.items) or sorted(data.entries) != named:
         law.refuse(fact, "a recovery closes every item once")
+
+
+def _admit_kept(state: State, key: str, digest: str, fact: Fact, law: Law) -> None:
+    """An approved item's result is evidence only as it was recorded, or when the open hand-off left it."""
+    held, handed = state.results.get(key), state.open
+    is_recorded = held is not None and held.digest == digest
+    is_left = handed is not None and handed.key == key and digest != handed.slot
+    if not (is_recorded or is_left) or digest == state.archived.get(key):
+        law.refuse(fact, "a result that no hand-off left is no evidence")
 
 
 _ADMIT = {

@@ -16,6 +16,8 @@ STATUSES = ("draft_ready", "submitted", "skipped", "error")
 UNHANDED = ("skill_missing", "sub_router")
 """The rules by which an item fails before it can be handed off."""
 ADOPTED = "adopted"
+ALREADY_SUBMITTED = "already_submitted"
+"""The reason code of a submission that was found, not made here."""
 NOT_APPROVED, PAUSED, SKILL_MISSING, INTERRUPTED = "not_approved", "paused", "skill_missing", "interrupted"
 
 

@@ -92,7 +92,8 @@ def handed(place, attempt=1, nonce=NONCES[1]):
 
 
 def recorded(place, status="draft_ready", result=D[3], nonce=NONCES[1], **more):
-    return e.Recorded(place, KEYS[place - 1], nonce, status, result, D[4], **more)
+    evidence = {"draft": D[8], "verification": D[9]} if status == "draft_ready" else {}
+    return e.Recorded(place, KEYS[place - 1], nonce, status, result, D[4], **{**evidence, **more})
 
 
 def not_approved(place, nonce=NONCES[1]):
@@ -209,7 +210,7 @@ def test_a_submission_without_its_consumption_is_unlawful():
     log = prepared()
     log.must("item.handed_off", handed(1))
     assert not log.try_("result.recorded", recorded(1, "submitted", receipt_id="none"))
-    log.must("result.recorded", recorded(1, "submitted"))
+    log.must("result.recorded", recorded(1, "submitted", reason_code="already_submitted"))
 
 
 nonces = st.sampled_from(NONCES)
@@ -333,6 +334,18 @@ def deferral(place, reason, **more):
     return e.Deferred(place, KEYS[place - 1], NONCES[1], reason, **{"result": D[5], "entry": D[6], **more})
 
 
+def recovery(kept=None, plan=D[2]):
+    kept = kept or {}
+    left = tuple(key for key in KEYS if key not in kept)
+    return e.Recovered(D[7], "s1", NONCES[1], plan, kept, left, dict.fromkeys(KEYS, D[4]))
+
+
+def test_a_recovery_keeps_what_was_recorded_and_what_the_open_hand_off_left():
+    all_done().must("marker.recovered", recovery(kept={KEYS[0]: D[3], KEYS[1]: D[9]}))
+    handing().must("marker.recovered", recovery(kept={KEYS[0]: D[9]}))
+    handing().must("result.recorded", recorded(1, "submitted", reason_code="already_submitted"))
+
+
 MISSING_SKILL = {"status": "error", "rule": "skill_missing"}
 
 
@@ -379,6 +392,27 @@ MISSING_SKILL = {"status": "error", "rule": "skill_missing"}
         (prepared, "result.recorded", recorded(1, "skipped", rule="skill_missing"), "open hand-off"),
         (handing, "result.recorded", recorded(3), "open hand-off"),
         (all_done, "result.recorded", recorded(1, rule="adopted"), "adopted"),
+        (all_done, "result.recorded", e.Recorded(1, KEYS[0], NONCES[1], "draft_ready", D[3], D[9], D[9], rule="adopted", receipt_id="none"), "adopted"),
+        (handing, "result.recorded", recorded(1, rule="notes"), "breaks a rule"),
+        (handing, "result.recorded", recorded(1, draft=""), "digest"),
+        (handing, "result.recorded", recorded(1, verification=""), "digest"),
+        (handing, "result.recorded", recorded(1, "error", draft=D[8]), "evidence"),
+        (handing, "result.recorded", recorded(1, "submitted"), "rests on a receipt"),
+        (handing, "result.recorded", recorded(1, "submitted", reason_code="found"), "rests on a receipt"),
+        (handing, "result.recorded", recorded(1, "submitted", reason_code="already_submitted", receipt_id="none"), "rests on a receipt"),
+        (handing, "result.recorded", recorded(1, "error", receipt_id="none"), "rests on a receipt"),
+        (prepared, "item.handed_off", e.HandedOff(1, KEYS[0], "canvas-a", NONCES[1], 1, "", "none"), "no such receipt"),
+        (prepared, "item.deferred", deferral(1, e.SKILL_MISSING), "missing skill"),
+        (Log, "run.reported", e.Reported(D[7]), "nobody holds"),
+        (claimed_only, "run.reported", e.Reported(D[7]), "not prepared"),
+        (finalized, "run.reported", e.Reported(D[7]), "nobody holds"),
+        (after_release, "run.reported", e.Reported(D[7]), "nobody holds"),
+        (Log, "run.delivered", e.Delivered({}), "nobody holds"),
+        (after_release, "run.delivered", e.Delivered({KEYS[0]: D[3]}), "nobody holds"),
+        (handing, "marker.recovered", recovery(kept={KEYS[2]: D[3]}), "no evidence"),
+        (all_done, "marker.recovered", recovery(kept={KEYS[0]: D[8]}), "no evidence"),
+        (all_done, "marker.recovered", recovery(kept={KEYS[0]: "x"}), "digest"),
+        (all_done, "marker.recovered", recovery(plan=D[1]), "claimed"),
         (handing, "run.reported", e.Reported(D[7]), "no result"),
         (all_done, "run.delivered", e.Delivered({KEYS[1]: D[3]}), "ready draft"),
         (all_done, "run.delivered", e.Delivered({"course-9__assignment-9": D[3]}), "ready draft"),
