@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from projections.cooldowns import REASONS, Circuit, is_open, opening, shown
+from projections.cooldowns import MAX_COUNT, REASONS, Circuit, is_open, opening, shown
 from projections.fact import Fact, Law, digest_text
 from projections.times import SECOND, parse_time
 
@@ -123,6 +123,8 @@ def admit(state: State, fact: Fact, law: Law) -> None:
     data = fact.data
     if fact.stream != f"circuit/{data.provider}|{data.executor}":
         law.refuse(fact, "the endpoint is not the stream's")
+    if not data.provider or not data.executor or fact.stream.count("|") != 1:
+        law.refuse(fact, "an endpoint is a provider and an executor")
     at = parse_time(data.at)
     if data.at_given == (abs(at - fact.clock) <= AT_TOLERANCE):
         law.refuse(fact, "at_given must say whether the time is more than 5 s from the clock")
@@ -139,6 +141,8 @@ def admit(state: State, fact: Fact, law: Law) -> None:
         digest_text(data.file_digest, fact)
         if data.circuit is not None and data.circuit.reason not in REASONS:
             law.refuse(fact, "unknown reason")
+        if data.circuit is not None and not 1 <= data.circuit.failure_count <= MAX_COUNT:
+            law.refuse(fact, "failures are counted from 1")
 
 
 def _admit_opened(state: State, data: Opened, at: int, fact: Fact, law: Law) -> None:

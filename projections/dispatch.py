@@ -36,6 +36,7 @@ from projections.dispatch_events import (
 from projections.fact import Fact, Law, digest_text
 from projections.times import parse_time
 
+INDEPENDENT = "independent"
 KIND = "dispatch"
 FOLD = "dispatch/1"
 __all__ = [
@@ -208,6 +209,8 @@ def _requested(state: State, fact: Fact, law: Law) -> None:
         law.refuse(fact, "the sandbox does not fit the allowed paths")
     if data.context_mode not in ("fresh", "fork", "hybrid"):
         law.refuse(fact, "unknown context mode")
+    if data.route == INDEPENDENT and not data.authoring_providers:
+        law.refuse(fact, "an independent route needs the authoring providers")
 
 
 def _blocked(state: State, fact: Fact, law: Law) -> None:
@@ -217,6 +220,7 @@ def _blocked(state: State, fact: Fact, law: Law) -> None:
         law.refuse(fact, "the stream is not the request's")
     if data.reason not in BLOCKED:
         law.refuse(fact, "unknown reason")
+    _same_request(state, fact, law)
     if state.phase == "open" and state.open_attempt is not None:
         law.refuse(fact, "an attempt has no end yet")
     if (
@@ -227,6 +231,12 @@ def _blocked(state: State, fact: Fact, law: Law) -> None:
         law.refuse(fact, "an attempt has returned; it is concluded, not blocked")
 
 
+def _same_request(state: State, fact: Fact, law: Law) -> None:
+    """The stream's name has a part of the digest only."""
+    if state.request is not None and state.request.request != fact.data.request:
+        law.refuse(fact, "the request is not the stream's")
+
+
 def _approved(state: State, fact: Fact, law: Law) -> None:
     from projections.authority import admit_signature
 
@@ -235,6 +245,7 @@ def _approved(state: State, fact: Fact, law: Law) -> None:
     digest_text(data.what, fact, MARK)
     if fact.stream != f"dispatch/{data.request[:MARK]}":
         law.refuse(fact, "the stream is not the request's")
+    _same_request(state, fact, law)
     if data.scope not in (RUN, REQUEST):
         law.refuse(fact, "the scope must be run or request")
     if not data.nonce or data.nonce in state.nonces:
@@ -277,6 +288,10 @@ def _selected(state: State, fact: Fact, law: Law) -> None:
         law.refuse(fact, "the executor is missing")
     if data.resolution not in ("primary", "fallback"):
         law.refuse(fact, "the resolution is primary or fallback")
+    if (data.resolution == "primary") != (not data.skipped) or bool(data.skipped) != bool(data.reason):
+        law.refuse(fact, "a fallback says what was skipped and why, a primary skips nothing")
+    if request.route == INDEPENDENT and data.provider in request.authoring_providers:
+        law.refuse(fact, "the candidate is of an authoring provider")
     if any(passed.reason not in SKIPS for passed in data.passed):
         law.refuse(fact, "unknown reason to pass a candidate over")
 

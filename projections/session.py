@@ -15,11 +15,14 @@ from projections.session_rules import (
     DRIFT_REASONS,
     ENTRY_POINTS,
     FAST_REPLAY_STEPS,
+    GATE_SKIPS,
     OUTCOMES,
+    PEOPLE,
     SOURCES,
     STAGES,
     STEPS,
     STOP_POINTS,
+    STUCK_AFTER,
     USER_ABORT,
     missing_stage,
 )
@@ -342,7 +345,7 @@ def _blocked(state: State, data: e.Blocked, _fact: Fact) -> None:
 
 def _unblocked(state: State, data: e.Unblocked, _fact: Fact) -> None:
     state.blocked_by = state.blocked_reason = ""
-    if data.answered_by in ("flag", "person"):
+    if data.answered_by in PEOPLE:
         # The user looked at it: a failed round may be run again, and the limits count anew.
         state.exec_rounds, state.step_writes = 0, {}
         state.review.standing = {}
@@ -400,6 +403,7 @@ def admit(state: State, fact: Fact, law: Law) -> None:
     if fact.type == "session.lock_recovered":
         if state.lock is None:
             law.refuse(fact, "there is no lock to recover")
+        _answered(data.answered_by, (*PEOPLE, "crashed-claim"), fact, law)
         return
     if state.lock is None or law.is_void(state.lock.seq):
         law.refuse(fact, "the session is not locked")
@@ -437,6 +441,8 @@ def _admit_beginning(state: State, data: e.Opened | e.Imported, fact: Fact, law:
         return
     if data.stages != list(STAGES[: len(data.stages)]):
         law.refuse(fact, "the imported stages are not a beginning of the sequence")
+    if data.missing and data.stages:
+        law.refuse(fact, "a file without its baseline has no stages")
     if data.blocked_by not in ("", *STAGES, USER_ABORT):
         law.refuse(fact, "unknown block")
     digest_text(data.file_digest, fact)
@@ -447,8 +453,18 @@ def _check_tree(tree: e.Tree, fact: Fact) -> None:
     digest_text(tree.fingerprint, fact)
 
 
-def _admit_any(_state: State, _data: object, _fact: Fact, _law: Law) -> None:
-    """Nothing more than the lock and an open session."""
+def _answered(by: str, known: tuple[str, ...], fact: Fact, law: Law) -> None:
+    if by not in known:
+        law.refuse(fact, "unknown answer")
+
+
+def _admit_cleared(state: State, _data: object, fact: Fact, law: Law) -> None:
+    # Without this a cleared nothing would begin a convergence, and with it a second pass of the gate.
+    _no_open_question(state, fact, law)
+    if state.phase in ("started", "executed"):
+        law.refuse(fact, "a round is running")
+    if not state.stages and not state.pending:
+        law.refuse(fact, "there is no stage and no write to clear")
 
 
 def _admit_verified(state: State, data: e.Verified, fact: Fact, law: Law) -> None:
@@ -468,6 +484,7 @@ def _admit_answer(state: State, data: e.DriftAccepted | e.DriftAborted, fact: Fa
         law.refuse(fact, "this drift was not found")
     if isinstance(data, e.DriftAccepted):
         _check_tree(data.tree, fact)
+        _answered(data.answered_by, ("signature",) if data.signature else PEOPLE, fact, law)
         if data.nonce and data.nonce in state.nonces:
             law.refuse(fact, "the nonce was used before")
         admit_signature(fact, law, data.nonce, data.expires_at, data.principal, data.signature)
@@ -487,6 +504,8 @@ def _admit_round_started(state: State, data: e.RoundStarted, fact: Fact, law: La
     if data.kind == "carry":
         if state.pending != "carry" or data.executor:
             law.refuse(fact, "a fast replay has no executor and follows an eligible write")
+        if state.rounds and (state.rounds[-1].kind, state.rounds[-1].verdict) == ("carry", REQUEST_CHANGES):
+            law.refuse(fact, "the fast replay's reviewer asked for changes: all is cleared")
         return
     if data.kind != "exec":
         law.refuse(fact, "unknown kind of round")
@@ -494,6 +513,9 @@ def _admit_round_started(state: State, data: e.RoundStarted, fact: Fact, law: La
         law.refuse(fact, "an executor round clears the stages first")
     if data.executor == (state.plan_source == "review-only" and state.round == 0):
         law.refuse(fact, "only the first round of a review-only session has no executor")
+    why = exec_cap(state)
+    if why:
+        law.refuse(fact, "the execution loop is at its cap", why)
 
 
 def _admit_report(
@@ -502,6 +524,8 @@ def _admit_report(
     role = "executor" if isinstance(data, e.RoundExecuted) else "reviewer"
     if isinstance(data, e.RoundRejected):
         role = data.role
+        if role not in ("executor", "reviewer"):
+            law.refuse(fact, "unknown role")
     wanted = "started" if role == "executor" or not state.executor else "executed"
     if data.round != state.round or state.phase != wanted or (role == "executor" and not state.executor):
         law.refuse(fact, "this report is not due now", f"the round waits for {due(state) or 'nothing'}")
@@ -514,6 +538,8 @@ def _admit_report(
             law.refuse(fact, "the executor moved HEAD")
         if data.noop != (data.delta_count == 0):
             law.refuse(fact, "a no-op has an empty delta, anything else has not")
+        if data.noop != (data.tree.dirty_digest == state.known.dirty_digest):
+            law.refuse(fact, "the delta is not what the trees say")
     elif isinstance(data, e.RoundReviewed):
         if data.fingerprint != state.known.fingerprint:
             law.refuse(fact, "the tree changed since the round's last known state")
@@ -526,6 +552,25 @@ def due(state: State) -> str:
     if state.phase == "started":
         return "executor" if state.executor else "reviewer"
     return "reviewer" if state.phase == "executed" else ""
+
+
+def repair_needed(state: State) -> bool:
+    """Whether CRITICAL findings, a reviewer's or the gate's, are left."""
+    if state.review.verdict == REQUEST_CHANGES:
+        return True
+    return state.gate_verdict == REQUEST_CHANGES and state.review.round <= state.gate_round
+
+
+def exec_cap(state: State) -> str | None:
+    """Why the execution loop may not go on by itself; None when it may."""
+    if not repair_needed(state):
+        return None
+    if state.review.verdict == REQUEST_CHANGES and state.review.repeats >= STUCK_AFTER:
+        return f"the same CRITICAL finding stood in {state.review.repeats} rounds in a row"
+    limit = state.pinned.soft_limit_exec if state.pinned is not None else 3
+    if state.exec_rounds >= limit:
+        return f"{state.exec_rounds} rounds and CRITICAL findings left (soft_limit_exec: {limit})"
+    return None
 
 
 def _no_open_question(state: State, fact: Fact, law: Law) -> None:
@@ -545,10 +590,12 @@ def _admit_gate(state: State, data: e.GateReturned, fact: Fact, law: Law) -> Non
         law.refuse(fact, "the gate follows a reviewer's APPROVE")
     if state.gate_round or data.convergence != state.convergence:
         law.refuse(fact, "the gate runs once in a convergence")
-    if data.fingerprint != state.review.fingerprint:
+    if not data.fingerprint == state.review.fingerprint == state.known.fingerprint:
         law.refuse(fact, "the tree is not the one that was approved")
     if data.verdict not in (APPROVE, REQUEST_CHANGES, SKIP) or bool(data.reason) != (data.verdict == SKIP):
         law.refuse(fact, "unknown verdict, or a SKIP without a reason")
+    if data.reason not in ("", *GATE_SKIPS):
+        law.refuse(fact, "unknown reason to skip the gate")
     digest_text(data.text_digest, fact)
 
 
@@ -560,6 +607,8 @@ def _admit_minted(state: State, data: e.Minted, fact: Fact, law: Law) -> None:
         law.refuse(fact, "a round or a write is not settled")
     if any(kept != data.fingerprint for kept in state.stages.values()):
         law.refuse(fact, "the kept stages hold for another tree")
+    if data.fingerprint != state.known.fingerprint:
+        law.refuse(fact, "the tree is not the one last known")
     why = may_mint(state, data.stage, data.fingerprint)
     if why:
         law.refuse(fact, why)
@@ -604,6 +653,14 @@ def _admit_step(state: State, data: e.StepRecorded, fact: Fact, law: Law) -> Non
         law.refuse(fact, "only a write of simplify or docs can be eligible")
     if data.tool_uses == 0 and data.outcome not in ("started", "discarded", "skipped"):
         law.refuse(fact, "an agent that used no tool proves nothing")
+    if data.tool_uses < 0 or (data.tool_uses and data.outcome in ("started", "discarded", "skipped")):
+        law.refuse(fact, "such an outcome is of no agent's work")
+    if data.outcome == "discarded" and state.discards:
+        law.refuse(fact, "a report is discarded once, then the step is skipped")
+    if data.outcome == "reverted" and data.step != "simplify":
+        law.refuse(fact, "only simplify is taken back")
+    if wrote:
+        digest_text(data.diff_digest, fact)
 
 
 def next_step(state: State, stage: str) -> str | None:
@@ -634,6 +691,8 @@ def _admit_scanned(state: State, data: e.Scanned, fact: Fact, law: Law) -> None:
         law.refuse(fact, "the outcome does not fit the tree")
     if bool(data.planned) != (data.outcome == "planned"):
         law.refuse(fact, "a plan names what it will write")
+    if data.outcome == "planned" and state.step_writes.get("security", 0) >= CAPS["security"]:
+        law.refuse(fact, "the step's cap is reached")
     if data.outcome == "written" and not state.planned:
         law.refuse(fact, "nothing was planned to be written")
     if (data.outcome == "halted") != (data.flagged > 0):
@@ -650,12 +709,15 @@ def _admit_blocked(state: State, data: e.Blocked, fact: Fact, law: Law) -> None:
 def _admit_unblocked(state: State, data: e.Unblocked, fact: Fact, law: Law) -> None:
     if not state.blocked_by or state.blocked_by != data.was:
         law.refuse(fact, "nothing is blocked by that")
+    _answered(data.answered_by, (*PEOPLE, "stop-after", "delivery"), fact, law)
 
 
 def _admit_committed(state: State, data: e.Committed, fact: Fact, law: Law) -> None:
     _no_open_question(state, fact, law)
     if state.commit:
         law.refuse(fact, "the session committed already")
+    if data.count < 1:
+        law.refuse(fact, "nothing listed is no commit")
     if missing_stage(state.stages, data.tree.fingerprint) is not None or data.parent != state.known.head:
         law.refuse(fact, "the stages do not stand for this tree")
 
@@ -668,9 +730,11 @@ def _admit_completed(state: State, data: e.Completed, fact: Fact, law: Law) -> N
 
 
 def _admit_stopped(state: State, data: e.Stopped, fact: Fact, law: Law) -> None:
-    del state
-    if data.point not in STOP_POINTS:
-        law.refuse(fact, "unknown stop point")
+    if state.lock is None or data.point != state.lock.stop_after or data.point not in STOP_POINTS[:-1]:
+        law.refuse(fact, "the stop point is not the lock's")
+    # Before polish, docs, security, delivery: one stage more each. After a round: none is running.
+    if state.phase or state.delivered or len(state.stages) < STOP_POINTS.index(data.point):
+        law.refuse(fact, "the stop point is not reached")
 
 
 _ADMIT: dict[str, Callable[[State, Any, Fact, Law], None]] = {
@@ -687,7 +751,7 @@ _ADMIT: dict[str, Callable[[State, Any, Fact, Law], None]] = {
     "stage.step_recorded": _admit_step,
     "stage.minted": _admit_minted,
     "stages.carried": _admit_carried,
-    "stages.cleared": _admit_any,
+    "stages.cleared": _admit_cleared,
     "security.scanned": _admit_scanned,
     "delivery.blocked": _admit_blocked,
     "delivery.unblocked": _admit_unblocked,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 STAGES = ("exec", "polish", "docs", "security")
 USER_ABORT = "user-abort"
+PEOPLE = ("flag", "person")  # how a user answers a question
 STOP_POINTS = ("exec-round", "before-polish", "before-docs", "before-security", "before-delivery", "delivery")
 SOURCES = ("reviewer-approved", "user-supplied", "review-only")
 ENTRY_POINTS = ("plan", "execute-from-session", "execute-from-plan", "review-only", "review-loop")
@@ -28,6 +29,15 @@ STUCK_AFTER = 3  # rounds in a row with the same CRITICAL
 FAST_REPLAY_STEPS = ("simplify", "project-docs", "comments")
 
 OUTCOMES = ("started", "clean", "written", "reverted", "skipped", "discarded", "unresolved")
+# Why the adversarial gate was skipped.
+GATE_SKIPS = (
+    "plugin-root-unresolved",
+    "cache-schema-unresolved",
+    "codex-unauthenticated",
+    "runtime-error",
+    "runtime-timeout",
+    "skipped-by-config",
+)
 DRIFT_REASONS = (
     "external-head",
     "content-or-deletion-changed",

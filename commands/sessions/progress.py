@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from projections import lean  # noqa: F401 - before msgspec
 from projections.session import APPROVE, REQUEST_CHANGES, due, next_step
-from projections.session_rules import STAGES, STUCK_AFTER
+from projections.session_rules import STAGES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,25 +59,6 @@ def _after_exec(state: State) -> str:
         step = next_step(state, stage)
         return f"{stage} {step}" if step else f"mint {stage}"
     return "delivery"
-
-
-def repair_needed(state: State) -> bool:
-    """Whether CRITICAL findings, a reviewer's or the gate's, are left."""
-    if state.review.verdict == REQUEST_CHANGES:
-        return True
-    return state.gate_verdict == REQUEST_CHANGES and state.review.round <= state.gate_round
-
-
-def exec_cap(state: State) -> str | None:
-    """Why the execution loop may not go on by itself; None when it may."""
-    if not repair_needed(state):
-        return None
-    if state.review.verdict == REQUEST_CHANGES and state.review.repeats >= STUCK_AFTER:
-        return f"the same CRITICAL finding stood in {state.review.repeats} rounds in a row"
-    limit = state.pinned.soft_limit_exec if state.pinned is not None else 3
-    if state.exec_rounds >= limit:
-        return f"{state.exec_rounds} rounds and CRITICAL findings left (soft_limit_exec: {limit})"
-    return None
 
 
 def stops_here(state: State, stop_after: str) -> bool:

@@ -6,14 +6,14 @@ import os
 import sys
 
 from commands.sessions.advance import advance
-from commands.sessions.progress import exec_cap, next_action, repair_needed
+from commands.sessions.progress import next_action
 from commands.sessions.prompts import executor_prompt, reviewer_prompt
 from commands.sessions.reports import check_executor, check_reviewer, reviewer_issues
 from commands.sessions.view import content_of, foreign_change, session_path, write_view
 from commands.sessions.writer import digest, encode_json, entries_content, tree_struct
 from ledger.errors import Refused
 from projections import session_events as e
-from projections.session import APPROVE, REQUEST_CHANGES, SKIP, due
+from projections.session import APPROVE, REQUEST_CHANGES, SKIP, due, exec_cap, repair_needed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

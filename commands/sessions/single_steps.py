@@ -6,6 +6,7 @@ from commands.context import Context, emit
 from commands.flags import Args, Command, Flag, Word
 from commands.sessions.session import OWNER, held
 from ledger.errors import Invalid, Refused, Usage
+from projections.session_rules import GATE_SKIPS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -143,12 +144,6 @@ def _gate_record(args: Args, context: Context) -> int:
     return 0
 
 
-_SKIPS = (
-    "plugin-root-unresolved", "cache-schema-unresolved", "codex-unauthenticated", "runtime-error", "runtime-timeout",
-    "skipped-by-config",
-)  # fmt: skip
-
-
 def _step(args: Args, context: Context) -> int:
     from commands.sessions.steps import StepReport, record_step, skip_step
     from commands.sessions.writer import read_report
@@ -226,7 +221,7 @@ COMMANDS = {
     ),
     "gate record": Command(
         _gate_record, "Record the gate's one pass: what `gate run` or `gate adapt` printed, or its SKIP.",
-        flags=(OWNER, Flag("--report", "F", "the gate's stdout, or - for stdin"), Flag("--skip", "REASON", "the SKIP's reason", choices=_SKIPS)),
+        flags=(OWNER, Flag("--report", "F", "the gate's stdout, or - for stdin"), Flag("--skip", "REASON", "the SKIP's reason", choices=GATE_SKIPS)),
         example="gatebook gate record --owner TOKEN --report gate.txt",
     ),
     "polish step": Command(

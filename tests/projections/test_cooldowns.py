@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from projections import circuit as aggregate
 from projections.cooldowns import MAX_COUNT, PROBE_LEASE, REASONS, STEPS, Circuit, is_open, next_opening
+from projections.fact import Fact, Law, Unlawful
 from projections.times import DAY, HOUR, MINUTE, SECOND, parse_time, print_time
 
 NOON = parse_time("2026-08-25T12:00:00Z")
@@ -88,3 +90,17 @@ def test_a_claimed_probe_keeps_others_out_for_its_lease_and_no_longer():
 def test_a_clock_that_ran_back_does_not_hand_out_a_second_probe():
     circuit = Circuit("rate_limit", 1, NOON, NOON + STEPS[0], NOON + HOUR)
     assert is_open(circuit, NOON + 20 * MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("provider", "executor", "count"), [("a|b", "c", 1), ("a", "b|c", 1), ("", "c", 1), ("a", "", 1), ("a", "c", 0), ("a", "c", -1)]
+)  # fmt: skip
+def test_no_circuit_is_imported_that_the_shared_file_could_not_state(provider, executor, count):
+    at = "2026-11-30T10:00:00Z"
+    health = aggregate.Health("quota", count, at, at)
+    data = aggregate.Imported(provider, executor, at, "a" * 64, health)
+    fact = Fact(
+        2, f"circuit/{provider}|{executor}", 1, "circuit.imported", data, parse_time(at), "cli:t", "t"
+    )
+    with pytest.raises(Unlawful, match="may not follow"):
+        aggregate.admit(aggregate.initial(fact.stream), fact, Law(lambda _stream: None))

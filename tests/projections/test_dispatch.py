@@ -308,3 +308,26 @@ def test_whatever_is_tried_acceptance_always_follows_a_proof_and_the_state_survi
         if isinstance(event, Captured):
             assert state.status == "accepted"
         assert sum(1 for attempt in state.attempts if not attempt.status) <= 1
+
+
+def test_a_selection_is_the_primary_or_says_what_it_skipped_and_why():
+    for wrong in (
+        selected(skipped=("b@h",), reason="quota"), selected(resolution="fallback"), selected(resolution="fallback", reason="quota"),
+        selected(resolution="fallback", skipped=("b@h",)), selected(reason="quota"),
+    ):  # fmt: skip
+        told(requested()).refuses(wrong, "skipped and why")
+    told(requested(), selected(resolution="fallback", skipped=("b@h",), reason="quota"))
+
+
+def test_an_independent_route_never_goes_to_who_wrote_the_target():
+    told().refuses(requested(route="independent"), "needs the authoring providers")
+    authors = requested(route="independent", authoring_providers=("anthropic",))
+    told(authors).refuses(selected(), "authoring provider")
+    told(requested(route="independent", authoring_providers=("openai",)), selected())
+    told(requested(authoring_providers=("anthropic",)), selected())
+
+
+def test_what_stands_under_half_a_digest_is_of_the_same_request():
+    other = NAME[:32] + "0" * 32
+    told(requested()).refuses(Blocked(other, "rubric"), "not the stream's")
+    told(requested()).refuses(Approved(other, WHAT, "run", "n"), "not the stream's")

@@ -234,4 +234,6 @@ def test_an_agent_session_issues_no_receipt_of_its_own_but_may_delegate():
         receipt_id="9" * 32, parent_id=ID, actions=("quiz.start",), authority_reference=r.Reference("else", "b" * 32, "c" * 64)
     )  # fmt: skip
     with pytest.raises(Unlawful, match="its parent's authority"):
-        r.admit(r.State(), Fact(3, f"receipt/{'9' * 32}", 1, "receipt.issued", other, START, "codex:t", "t"), law)
+        r.admit(
+            r.State(), Fact(3, f"receipt/{'9' * 32}", 1, "receipt.issued", other, START, "codex:t", "t"), law
+        )

@@ -270,3 +270,57 @@ def test_times_are_judged_by_the_clock_as_read_whatever_second_it_was_in(ledger_
     report, running = replay(ledger.store)
     assert report.verdict == "ok", report.as_json()
     assert running.admitted == 2 * len(readings) + 1
+
+
+@pytest.mark.parametrize(
+    ("type", "data", "field"),
+    [
+        ("ledger.restored", {"after": 3, "after_hash": "2" * 64}, "hash of the event before"),
+        ("ledger.redacted", {"events": [2, 3]}, "event 3"),
+    ],
+)
+def test_an_event_that_tells_of_others_what_is_not_so_is_not_lawful(tmp_path, type, data, field):
+    ledger, _ = create_ledger(str(tmp_path / "l"), ORIGIN)
+    before = [Draft("x-a/1", "x.a.b", b"{}", content=b"words"), Draft("x-a/1", "x.a.b", b"{}")]
+    ledger.transact(lambda _reader: [*before, Draft("ledger", type, encode(data), content=b"why")], ORIGIN)
+    report, _ = replay(ledger.store)
+    assert (report.verdict, report.first_wrong["seq"], report.first_wrong["field"]) == (
+        "not-lawful",
+        4,
+        field,
+    )
+
+
+def test_a_receipt_that_the_ledgers_key_did_not_sign_is_not_lawful(tmp_path):
+    from projections.engine import Proposal, submit
+    from projections.receipt import Issued, Reference
+
+    def decide(world):
+        begins, ends = print_time(world.clock), print_time(world.clock + 3_600_000_000)
+        words = Reference("words", "b" * 32, "c" * 64)
+        issued = Issued(
+            "a" * 32,
+            1,
+            begins,
+            ends,
+            "https://c.edu",
+            "1",
+            "quiz",
+            "7",
+            ("quiz.start",),
+            "s",
+            "u",
+            words,
+            "d" * 32,
+            "e" * 128,
+        )
+        return [Proposal(f"receipt/{'a' * 32}", "receipt.issued", issued)]
+
+    ledger, _ = create_ledger(str(tmp_path / "l"), ORIGIN)
+    submit(ledger, ORIGIN, decide)
+    report, _ = replay(ledger.store)
+    assert (report.verdict, report.first_wrong["seq"], report.first_wrong["field"]) == (
+        "not-lawful",
+        2,
+        "signature",
+    )

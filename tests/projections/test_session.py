@@ -17,7 +17,7 @@ PINNED = e.Pinned(["docs/**"], skip_quality_polish=False, soft_limit_exec=3)
 
 
 def tree(mark="a", head="1" * 40):
-    return e.Tree(head, D, mark * 64)
+    return e.Tree(head, mark * 64, mark * 64)
 
 
 def locked(fence=1, **more):
@@ -72,6 +72,19 @@ def to_exec(mark="b"):
         gate(mark),
         minted("exec", mark),
     ]
+
+
+def rounds(*criticals):
+    """One executor round after the other, each with another finding."""
+    log = opening()
+    for number, critical in enumerate(criticals, 1):
+        now, then = "abcdef"[number - 1 : number + 1]
+        log += [started(number, now), executed(number, then), reviewed(number, then, critical)]
+    return log
+
+
+def discarded():
+    return step("polish", "static-analysis", "b", outcome="discarded", tools=0)
 
 
 def to_docs(mark="b"):
@@ -222,9 +235,31 @@ def test_no_stage_stands_for_a_tree_that_nobody_approved(data):
             "not answered",
         ),
         ([*to_exec(), e.Blocked(1, "polish", "x"), step("polish", "static-analysis", "b")], "blocked"),
+        ([*rounds("x", "y", "z"), started(4, "d")], "soft_limit_exec: 3"),
+        ([*opening(), started(1, "a"), executed(1, "a")], "what the trees say"),
+        ([*opening(), started(1, "a"), executed(1, "b", count=0)], "what the trees say"),
+        ([*opening(), started(1, "a"), e.RoundRejected(1, 1, "judge", 1, "x", D)], "unknown role"),
+        ([*opening(), e.Cleared(1, "x")], "no stage and no write"),
+        ([*to_exec()[:-2], e.Cleared(1, "x")], "no stage and no write"),
+        ([*to_delivery(), e.Cleared(1, "x")], "delivered"),
+        ([*to_exec()[:-2], gate("b", "SKIP", reason="late")], "unknown reason to skip"),
+        ([*to_exec()[:-2], e.Verified(1, tree("c")), gate("b")], "approved"),
+        ([*to_exec()[:-1], e.Verified(1, tree("c")), minted("exec", "b")], "last known"),
+        ([*to_exec(), discarded(), discarded()], "discarded once"),
+        ([*to_exec(), step("polish", "static-analysis", "b", outcome="skipped")], "no agent's work"),
+        ([*to_exec(), step("polish", "static-analysis", "b", tools=-1)], "no agent's work"),
+        ([*to_exec(), step("polish", "static-analysis", "b", outcome="reverted")], "only simplify"),
+        ([*to_exec(), e.DriftDetected(1, "newly-dirty", tree("c")), e.DriftAccepted(1, "newly-dirty", "handsfree", tree("c"), PINNED)], "unknown answer"),
+        ([*to_exec(), e.LockRecovered(1, "nobody")], "unknown answer"),
+        ([*to_docs(), scanned("b"), minted("security", "b"), e.Committed(1, "2" * 40, "1" * 40, D, 0, tree("b"))], "no commit"),
+        ([*to_exec(), e.Stopped(1, "before-polish")], "not the lock's"),
+        ([*to_exec(), e.Stopped(1, "delivery")], "not the lock's"),
+        ([locked(stop_after="before-docs"), *to_exec()[1:], e.Stopped(1, "before-docs")], "not reached"),
+        ([locked(stop_after="exec-round"), *opening()[1:], started(1, "a"), e.Stopped(1, "exec-round")], "not reached"),
+        ([locked(), e.Imported(1, UUID, "plan", "user-supplied", D, 9, "1" * 40, "1" * 40, tree("a"), PINNED, stages=["exec"], missing=["base_head"])], "no stages"),
         ([*to_exec(), e.Unlocked(1, "x"), step("polish", "static-analysis", "b")], "not locked"),
     ],
-)
+)  # fmt: skip
 def test_what_may_not_follow(events, reason):
     refused(events, reason)
 
@@ -257,6 +292,8 @@ def test_an_eligible_write_is_carried_by_the_approval_directly_before():
     refused([*log, minted("docs", "c")])
     log += [started(2, "c", executor=False, kind="carry"), reviewed(2, "c")]
     carried = e.Carried(1, "b" * 64, "c" * 64, D, len(log))
+    asked = [*log[:-1], reviewed(2, "c", "x")]
+    refused([*asked, started(3, "c", executor=False, kind="carry")], "asked for changes")
     refused([*log, e.Verified(1, tree("c")), carried], "directly before")
     refused([*log, msgspec.structs.replace(carried, review=1)], "another")
     refused([*log, msgspec.structs.replace(carried, new="e" * 64)], "not those of the write")
@@ -270,7 +307,14 @@ def test_gitignore_is_written_only_after_it_was_planned_and_clears_the_stages():
     planned = e.Scanned(1, "planned", tree("b"), added=["logs"], planned=f"100644 {'1' * 40}")
     log = [*to_docs(), planned, written]
     refused([*log, scanned("c")], "follows docs")
-    assert fold([*log, e.Cleared(1, "x")]).stages == {}
+    log.append(e.Cleared(1, "x"))
+    assert fold(log).stages == {}
+    log += [started(2, "c"), executed(2, "c", count=0), reviewed(2, "c"), gate("c", convergence=2), minted("exec", "c")]
+    for stage, names in STEPS.items():
+        log += [step(stage, name, "c") for name in names] + [minted(stage, "c")]
+    again = e.Scanned(1, "planned", tree("c"), added=["logs"], planned=f"100644 {'2' * 40}")
+    refused([*log, again], "cap")
+    fold([*log, scanned("c")])
 
 
 def test_a_step_that_was_started_is_recorded_once_it_ran():
@@ -300,7 +344,9 @@ def test_the_same_critical_is_counted_in_a_row():
         ]
     state = fold(log)
     assert (state.review.repeats, state.exec_rounds) == (3, 3)
-    log += [started(4, "d"), executed(4, "e"), reviewed(4, "e", "y")]
+    refused([*log, started(4, "d")], "3 rounds in a row")
+    refused([*log, e.Blocked(1, "exec", "x"), e.Unblocked(1, "exec", "nobody")], "unknown answer")
+    log += [e.Blocked(1, "exec", "x"), e.Unblocked(1, "exec", "person"), started(4, "d"), executed(4, "e"), reviewed(4, "e", "y")]
     assert fold(log).review.repeats == 1
 
 
