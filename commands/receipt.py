@@ -327,8 +327,8 @@ def delegate(args: Args, context: Context) -> int:
 
 def show(args: Args, context: Context) -> int:
     """`receipt show`: a receipt and its use, by its id; without its signatures, so that it cannot be used."""
-    from projections.receipt_form import file_fields
     from projections.engine import World
+    from projections.receipt_form import file_fields
 
     _, state = _known(context, args.id)
     assert state.issued is not None

@@ -250,7 +250,9 @@ class Replay:
     def _check_more(self, fact: Fact) -> None:
         """What admission cannot see: whether a signature holds, and whether other events are as this one says."""
         if fact.type == "ledger.restored":
-            self._check_told(fact, "hash of the event before", fact.data.after_hash, self._hash(fact.data.after))
+            self._check_told(
+                fact, "hash of the event before", fact.data.after_hash, self._hash(fact.data.after)
+            )
         elif fact.type == "ledger.redacted":
             for seq in fact.data.events:
                 self._check_told(fact, f"event {seq}", "content", self._content_of(seq))

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from projections import receipt as r
 from projections.fact import Fact, Law, Unlawful
-from projections.receipt_form import issued_digest
 from projections.ledger_stream import State as LedgerState
+from projections.receipt_form import issued_digest
 
 ID = "a" * 32
 HOUR = 3_600_000_000

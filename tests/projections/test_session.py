@@ -309,7 +309,13 @@ def test_gitignore_is_written_only_after_it_was_planned_and_clears_the_stages():
     refused([*log, scanned("c")], "follows docs")
     log.append(e.Cleared(1, "x"))
     assert fold(log).stages == {}
-    log += [started(2, "c"), executed(2, "c", count=0), reviewed(2, "c"), gate("c", convergence=2), minted("exec", "c")]
+    log += [
+        started(2, "c"),
+        executed(2, "c", count=0),
+        reviewed(2, "c"),
+        gate("c", convergence=2),
+        minted("exec", "c"),
+    ]
     for stage, names in STEPS.items():
         log += [step(stage, name, "c") for name in names] + [minted(stage, "c")]
     again = e.Scanned(1, "planned", tree("c"), added=["logs"], planned=f"100644 {'2' * 40}")
@@ -346,7 +352,13 @@ def test_the_same_critical_is_counted_in_a_row():
     assert (state.review.repeats, state.exec_rounds) == (3, 3)
     refused([*log, started(4, "d")], "3 rounds in a row")
     refused([*log, e.Blocked(1, "exec", "x"), e.Unblocked(1, "exec", "nobody")], "unknown answer")
-    log += [e.Blocked(1, "exec", "x"), e.Unblocked(1, "exec", "person"), started(4, "d"), executed(4, "e"), reviewed(4, "e", "y")]
+    log += [
+        e.Blocked(1, "exec", "x"),
+        e.Unblocked(1, "exec", "person"),
+        started(4, "d"),
+        executed(4, "e"),
+        reviewed(4, "e", "y"),
+    ]
     assert fold(log).review.repeats == 1
 
 
