@@ -23,9 +23,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "..")]
 
 import steps
+from msgspec.structs import replace
 from peers import flags, row, show
 from steps import GATEBOOK
 
+from commands.plan_runs.receipts import sign_receipt
 from ledger.access import create_ledger
 from ledger.event import Draft, Origin
 from projections.circuit import Opened
@@ -52,7 +54,7 @@ def _failures(world, turn):
         yield Proposal(stream, "circuit.opened", data)
 
 
-def _uses(world, turn):
+def _uses(world, turn, ledger):
     """Receipts, each used a few times; every use names the event before it as its cause."""
     seq = world.reader.head().seq + CIRCUITS
     begins, ends = print_time(world.clock), print_time(world.clock + 3_600_000_000)
@@ -62,6 +64,7 @@ def _uses(world, turn):
         issued = Issued(
             name, 1, begins, ends, *place, ("quiz.answer",), "s", "u", Reference("words", "b" * 32, "c" * 64), "d" * 32, "e" * 128,
         )  # fmt: skip
+        issued = replace(issued, signature=sign_receipt(ledger, file_fields(issued)))
         seq += 1
         digest = receipt_digest(file_fields(issued))
         yield Proposal(f"receipt/{name}", "receipt.issued", issued)
@@ -79,7 +82,7 @@ def fill(folder, events):
     while ledger.store.head().seq < events:
         turn += 1
         ledger.append(batch[: max(1, min(900, events - ledger.store.head().seq))], ORIGIN)
-        submit(ledger, ORIGIN, lambda world: [*_failures(world, turn), *_uses(world, turn)])  # noqa: B023
+        submit(ledger, ORIGIN, lambda world: [*_failures(world, turn), *_uses(world, turn, ledger)])  # noqa: B023
     count = ledger.store.head().seq
     ledger.close()
     return count
