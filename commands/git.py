@@ -60,6 +60,8 @@ _FIXED_CONFIG = (
 
 # Configured programs that a value, not a flag, switches off: each key of such a section is blanked by name.
 _OFF_VALUES = {"filter": {"required": "false"}, "hook": {"enabled": "false"}}
+# For `git check-ignore`, which knows no pathspec magic, and refuses to run with this one.
+PLAIN_PATHSPECS = {"GIT_LITERAL_PATHSPECS": "0"}
 _NAMED_PROGRAMS = r"^(filter|hook)\..*\."
 
 

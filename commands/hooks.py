@@ -212,7 +212,7 @@ def uninstall(args: Args, context: Context) -> int:
     return 0
 
 
-_AGENT = Word("AGENT", "codex or claude", offers=lambda: ("codex", "claude"))
+_AGENT = Word("AGENT", "codex or claude", offers=lambda: FILES)
 _YES = Flag("--yes", None, "do not ask (outside an agent session)")
 
 COMMANDS = {

@@ -178,7 +178,7 @@ def _approved(
 
 def statement(args: Args, context: Context) -> int:
     """`plan statement`: writes the exact bytes that a person signs, on this machine or another."""
-    from commands.authority.signing import expiry, write_statement
+    from commands.authority.signing import new_fields, write_statement
     from commands.plan_runs.approving import approved, parse_text, prepared_documents, read_text
     from commands.plan_runs.owner import current_authorization_session
     from commands.plan_runs.run_ledger import Run
@@ -192,11 +192,9 @@ def statement(args: Args, context: Context) -> int:
     if approval["kind"] == "clarify":
         emit(approval)
         return 2
-    import os
-
-    data = approved(run, documents, text, approval, nonce=os.urandom(16).hex(), expires_at=expiry())
+    data = approved(run, documents, text, approval, **new_fields())
     signed = plan_statement(run.ledger.id, run.stream(run.look().reader), data)
-    write_statement(args.out, signed)
+    write_statement(args.out, signed, data.expires_at)
     emit(
         {
             "statement": args.out,

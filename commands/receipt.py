@@ -29,7 +29,7 @@ _OUT = Flag("--out", "FILE", "where the receipt's file goes (0600)", required=Tr
 
 def issue(args: Args, context: Context) -> int:
     """`receipt issue`: by a person at a terminal, or signed where the authority policy says so."""
-    from commands.authority.signing import one_way, policy_of
+    from commands.authority.signing import one_way, policy_of, write_statement
     from commands.plan_runs.receipts import local_user, new_receipt, require_person, require_place
     from projections.authority import receipt_statement, required
 
@@ -62,7 +62,9 @@ def issue(args: Args, context: Context) -> int:
         return issued, receipt_statement(ledger.id, f"receipt/{issued.receipt_id}", issued)
 
     if args.statement_out is not None:
-        return _write_statement(args.statement_out, *make({}))
+        issued, statement = make({})
+        emit(write_statement(args.statement_out, statement, issued.expires_at))
+        return 0
     issued = _signed(args, context, make) if args.sign or args.statement is not None else make({})[0]
     seq = _record(context, issued)
     _finish(args.out, issued, seq)
@@ -98,10 +100,9 @@ def _authority(args: Args, fields: dict[str, Any]) -> Reference:
     if args.statement is None:
         return reference(args.authority)
     try:
-        held = fields["authority_reference"]
+        held, _ = fields["authority_reference"], fields["issued_at"]
         authority = Reference(str(held["label"]), str(held["salt"]), str(held["sha256"]))
         salt = bytes.fromhex(authority.salt)
-        str(fields["issued_at"])
     except (KeyError, TypeError, ValueError):
         raise Invalid(f"{args.statement}: is not a statement that gatebook wrote") from None
     words = args.authority.encode("utf-8", "surrogateescape")
@@ -110,14 +111,6 @@ def _authority(args: Args, fields: dict[str, Any]) -> Reference:
     if sha256(salt + words).hexdigest() != authority.sha256:
         raise Refused(f"{args.statement}: was made for other words of authority")
     return authority
-
-
-def _write_statement(path: str, issued: Issued, statement: bytes) -> int:
-    from commands.authority.signing import write_statement
-
-    write_statement(path, statement)
-    emit({"statement": path, "bytes": len(statement), "expires_at": issued.expires_at})
-    return 0
 
 
 def _signed(args: Args, context: Context, make: Callable[[dict[str, Any]], tuple[Issued, bytes]]) -> Issued:
@@ -211,10 +204,10 @@ def _answer(args: Args, ask: Any) -> int:
 
 
 def _known(context: Context, receipt_id: str) -> tuple[str, State]:
-    from commands.plan_runs.authorization import _stream
+    from commands.plan_runs.authorization import stream_of_receipt
     from projections.engine import state_of
 
-    stream = _stream(receipt_id)
+    stream = stream_of_receipt(receipt_id)
     state: State = state_of(context.ledger(), stream)[0]
     if state.issued is None:
         raise Refused(f"{receipt_id}: this ledger issued no such receipt")
@@ -223,14 +216,14 @@ def _known(context: Context, receipt_id: str) -> tuple[str, State]:
 
 def _presented(context: Context, path: str, name: str) -> tuple[str, State]:
     """The stream and state of a receipt that is presented for an event `name`; a false one is recorded as `receipt.denied`."""
-    from commands.plan_runs.authorization import DeniedError, _stream, presented_fault
+    from commands.plan_runs.authorization import DeniedError, presented_fault, stream_of_receipt
     from commands.plan_runs.documents import render_document
     from commands.plan_runs.receipts import local_user, read_receipt
     from projections.engine import state_of
     from projections.refusals import record_refusal
 
     fields = read_receipt(path)
-    ledger, stream = context.ledger(), _stream(fields.get("receipt_id"))
+    ledger, stream = context.ledger(), stream_of_receipt(fields.get("receipt_id"))
     state: State = state_of(ledger, stream)[0]
     fault = presented_fault(fields, state, state_of(ledger, "ledger")[0].receipt_keys)
     if fault is None and name == "receipt.issued" and fields["user"] != local_user():

@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from ledger.event import Origin
     from projections.engine import Proposal, World
 
-AT_ONCE = (
-    3500  # events that one ledger.redacted names: so many of the largest numbers fit into 64 KiB of data
-)
+# Events that one ledger.redacted names: so many of the largest numbers fit into 64 KiB of data.
+AT_ONCE = 3500
 
 
 def purge(ledger: Ledger, origin: Origin) -> bool:

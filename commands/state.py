@@ -64,7 +64,10 @@ def _lines(value: object, at: str = "") -> Iterator[tuple[str, str]]:
 def state(args: Args, context: Context) -> int:
     """Print a projection now, or as of `--at`."""
     if args.name is None:
-        emit(list(_NAMES)) if args.json else say("\n".join(_NAMES))
+        if args.json:
+            emit(list(_NAMES))
+        else:
+            say("\n".join(_NAMES))
         return 0
     _known(args.name)
     ledger = context.ledger()

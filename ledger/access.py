@@ -248,9 +248,8 @@ def open_found(folder: str, *, now: Callable[[], int] = clock.now_us) -> Ledger:
             f"{folder}: this ledger was found, not chosen: `gatebook trust {folder}` accepts it, or name it with --ledger"
         )
     found = open_ledger(folder, now=now)
-    if (
-        found.id and found.id != expected
-    ):  # with no first event it is nobody's: it takes no event, and `verify` says what is wrong
+    # With no first event it is nobody's: it takes no event, and `verify` says what is wrong.
+    if found.id and found.id != expected:
         found.close()
         raise Refused(
             f"{folder}: another ledger stands where this machine trusted {expected}: look, then `gatebook trust {folder}`"

@@ -67,6 +67,10 @@ def _member(error: Exception) -> str:
     return f"envelope.{str(error).partition('at `$.')[2].rstrip('`')}".rstrip(".")
 
 
+def _misnamed(envelope: Envelope, expected: str, error: GatebookError) -> Wrong:
+    return Wrong("content-mismatch", envelope.seq, "envelope", f"{expected} of format 1", str(error))
+
+
 class Walk:
     """The state of one pass over a range of events, and the checks on each; `passed` is told of those found right."""
 
@@ -248,9 +252,7 @@ class Walk:
         try:
             check_names(envelope.stream, envelope.type)
         except GatebookError as error:
-            raise Wrong(
-                "content-mismatch", envelope.seq, "envelope", "names of format 1", str(error)
-            ) from None
+            raise _misnamed(envelope, "names", error) from None
 
     def _writer(self, envelope: Envelope) -> None:
         if (envelope.actor, envelope.via) in self.writers:
@@ -259,13 +261,11 @@ class Walk:
         try:
             Origin(envelope.actor, envelope.via)
         except GatebookError as error:
-            raise Wrong(
-                "content-mismatch", envelope.seq, "envelope", "an actor of format 1", str(error)
-            ) from None
+            raise _misnamed(envelope, "an actor", error) from None
 
     def _ledger_event(self, kind: str, data: bytes) -> None:
         if kind == "ledger.redacted":
-            self.redacted.update(n for n in msgspec.json.decode(data).get("events", ()) if isinstance(n, int))
+            self.redacted |= _erasures(data)
         elif kind == "ledger.checkpointed":
             size = msgspec.json.decode(data).get("size")
             self.checkpointed = size if isinstance(size, int) else 0
@@ -354,7 +354,7 @@ class Walk:
 
 
 def _erasures(data: object) -> set[int]:
-    """The events that a ledger.redacted event beyond the walk names; none where its data, not verified yet, is damaged."""
+    """The events that a ledger.redacted event names; none where its data, which beyond the walk is not verified yet, is damaged."""
     try:
         found = msgspec.json.decode(data).get("events", ()) if isinstance(data, bytes) else ()
         return {seq for seq in found if isinstance(seq, int)}

@@ -183,6 +183,12 @@ def _stream_kind(stream: str, name: str) -> ModuleType:
     return module
 
 
+def void_before_of(reader: Reader, upto: int = 2**62) -> int:
+    """The seq of the last restore up to event `upto`, 0 without one: what was open before it is void."""
+    last = reader.of_type("ledger.restored", 1, upto + 1)
+    return last[0].seq if last else 0
+
+
 class World:
     """Folded states as of one moment, loaded when asked for: what decide functions and admission look at.
 
@@ -200,8 +206,7 @@ class World:
     def void_before(self) -> int:
         """The seq of the last `ledger.restored`; everything open before it is void."""
         if self._void is None:
-            last = self.reader.of_type("ledger.restored", 1)
-            self._void = last[0].seq if last else 0
+            self._void = void_before_of(self.reader)
         return self._void
 
     def state(self, stream: str) -> Any:

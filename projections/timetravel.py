@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from projections.engine import fact_of, load
+from projections.engine import fact_of, load, void_before_of
 from projections.registry import aggregate, kind_of
 
 TYPE_CHECKING = False
@@ -52,12 +52,6 @@ def state_at(reader: Reader, stream: str, seq: int) -> tuple[Any, int]:
     if version == 0:
         return aggregate(kind_of(stream)).initial(stream), 0
     return load(reader, stream, upto=version)
-
-
-def void_before_of(reader: Reader, seq: int) -> int:
-    """The seq of the last restore up to event `seq`, 0 without one: what was open before it is void."""
-    last = reader.of_type("ledger.restored", 1, seq + 1)
-    return last[0].seq if last else 0
 
 
 def without_void(module: ModuleType, state: Any, void_before: int) -> Any:

@@ -31,10 +31,10 @@ from ledger.leftovers import NEW, VIEWS, hold_views, remove_database
 from ledger.notice import tell
 from ledger.sqlite import RANGE_SQL, explain
 from ledger.sqlite import connect as connect_log
-from projections.engine import aggregate_of, decode, load, reader_of
+from projections.engine import aggregate_of, decode, load, reader_of, void_before_of
 from projections.members import clock_of, members_of
 from projections.registry import AGGREGATES, TYPES, aggregate, kind_of
-from projections.timetravel import version_at, void_before_of, without_void
+from projections.timetravel import version_at, without_void
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

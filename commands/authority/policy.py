@@ -71,12 +71,11 @@ def signers(_args: Args, context: Context) -> int:
 
 def require(args: Args, context: Context) -> int:
     """`authority require`: a new policy, signed by a signer of the one that holds (the first: of itself)."""
-    import os
-
     import msgspec
 
     from commands.authority.signers import read_policy
-    from commands.authority.signing import expiry, one_way, policy_of, signed_data
+    from commands.authority.signing import new_fields, one_way, policy_of, signed_data, write_statement
+    from ledger.notice import tell
     from projections.authority import policy_statement
     from projections.engine import Proposal, World, submit
     from projections.ledger_stream import PolicyChanged
@@ -90,7 +89,9 @@ def require(args: Args, context: Context) -> int:
         return data, policy_statement(ledger.id, new, data.nonce, data.expires_at)
 
     if args.out is not None:
-        return _write(args.out, *make({"nonce": os.urandom(16).hex(), "expires_at": expiry()}))
+        unsigned, statement = make(new_fields())
+        emit(write_statement(args.out, statement, unsigned.expires_at))
+        return 0
     unsigned, principal, signature = signed_data(
         args,
         ledger,
@@ -108,18 +109,8 @@ def require(args: Args, context: Context) -> int:
 
     done = submit(ledger, origin, decide)
     for warning in warnings(new):
-        from ledger.notice import tell
-
         tell(warning)
     emit({**_document(new, done.events[0].seq), "signed_by": principal})
-    return 0
-
-
-def _write(path: str, data: PolicyChanged, statement: bytes) -> int:
-    from commands.authority.signing import write_statement
-
-    write_statement(path, statement)
-    emit({"statement": path, "bytes": len(statement), "expires_at": data.expires_at})
     return 0
 
 

@@ -28,12 +28,12 @@ class RecordedError(Refused):
     """A refusal that stands in the log already."""
 
 
-def expiry() -> str:
-    """When a statement that is made now stops being accepted."""
+def new_fields() -> dict[str, Any]:
+    """What a statement that is made now has of its own: its nonce, and its expiry."""
     from ledger.clock import format_us, now_us
     from projections.authority import STATEMENT_US
 
-    return format_us(now_us() + STATEMENT_US)
+    return {"nonce": os.urandom(16).hex(), "expires_at": format_us(now_us() + STATEMENT_US)}
 
 
 def one_way(args: Args, *, sign: bool, out: str | None = None) -> None:
@@ -48,11 +48,12 @@ def one_way(args: Args, *, sign: bool, out: str | None = None) -> None:
         raise Usage("--key names the key to sign with here, and this call signs nothing here")
 
 
-def write_statement(path: str, signed: bytes) -> None:
-    """Writes the bytes to sign, 0600, as they are: no newline is added, for every byte is signed."""
+def write_statement(path: str, signed: bytes, expires_at: str) -> dict[str, object]:
+    """Writes the bytes to sign, 0600, as they are: no newline is added, for every byte is signed; what the caller prints of it."""
     from ledger.files import write_whole
 
     write_whole(os.path.abspath(path), signed)
+    return {"statement": path, "bytes": len(signed), "expires_at": expires_at}
 
 
 def policy_of(ledger: Ledger) -> Policy | None:
@@ -154,7 +155,7 @@ def signed_data(
     from ledger.canonical import load
 
     if args.statement is None:
-        data, statement = make({"nonce": os.urandom(16).hex(), "expires_at": expiry()})
+        data, statement = make(new_fields())
         stream = str(load(statement)["stream"])
         with refused_recorded(ledger, origin, type, stream, statement):
             principal, signature = sign(statement, policy, args.key)

@@ -15,9 +15,8 @@ from projections.dispatch_events import REQUEST, RUN, Approved, mark
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
-
-    from ledger.access import Ledger
 
 TYPE = "dispatch.approved"
 
@@ -42,7 +41,7 @@ def _requested(args: Args, context: Context) -> tuple[str, list[str], Record]:
 
 def approve(args: Args, context: Context) -> int:
     """`dispatch approve REQUEST --what W`."""
-    from commands.authority.signing import one_way
+    from commands.authority.signing import new_fields, one_way, write_statement
 
     one_way(args, sign=args.sign, out=args.out)
     name, needed, record = _requested(args, context)
@@ -51,16 +50,18 @@ def approve(args: Args, context: Context) -> int:
         raise Refused(f"--what {args.what!r}: the request names no such approval ({listed})")
     scope = args.scope or RUN
 
-    def make(nonce: str, expires_at: str) -> Approved:
-        return Approved(name, mark(name, args.what), scope, nonce, expires_at)
+    def make(fields: dict[str, Any]) -> tuple[Approved, bytes]:
+        data = Approved(name, mark(name, args.what), scope, fields["nonce"], fields["expires_at"])
+        return data, approval_statement(record.ledger.id, record.stream, data)
 
     if args.out is not None:
-        return _write_statement(args.out, record, make(os.urandom(16).hex(), _expiry()))
-    data = (
-        _signed(args, record.ledger, record, make)
-        if args.sign or args.statement
-        else make(os.urandom(16).hex(), "")
-    )
+        data, statement = make(new_fields())
+        emit({"status": "to be signed", **write_statement(args.out, statement, data.expires_at)})
+        return 0
+    if args.sign or args.statement:
+        data = _signed(args, record, make)
+    else:
+        data, _ = make({**new_fields(), "expires_at": ""})
     event = record.add(TYPE, data, args.what)
     emit(
         {
@@ -75,39 +76,20 @@ def approve(args: Args, context: Context) -> int:
     return 0
 
 
-def _expiry() -> str:
-    from commands.authority.signing import expiry
-
-    return expiry()
-
-
-def _write_statement(path: str, record: Record, data: Approved) -> int:
-    from commands.authority.signing import write_statement
-
-    signed = approval_statement(record.ledger.id, record.stream, data)
-    write_statement(path, signed)
-    emit({"status": "to be signed", "statement": path, "bytes": len(signed), "expires_at": data.expires_at})
-    return 0
-
-
-def _signed(args: Args, ledger: Ledger, record: Record, make: Any) -> Approved:
+def _signed(args: Args, record: Record, make: Callable[[dict[str, Any]], tuple[Approved, bytes]]) -> Approved:
     """The approval with a signature that was checked, outside the ledger's lock."""
     import msgspec
 
     from commands.authority import signing
 
-    def again(fields: dict[str, Any]) -> tuple[Approved, bytes]:
-        data = make(fields["nonce"], fields["expires_at"])
-        return data, approval_statement(ledger.id, record.stream, data)
-
     data, principal, signature = signing.signed_data(
         args,
-        ledger,
+        record.ledger,
         record.origin,
-        policy=signing.required_policy(ledger),
+        policy=signing.required_policy(record.ledger),
         type=TYPE,
         stream=record.stream,
-        make=again,
+        make=make,
     )
     signed: Approved = msgspec.structs.replace(data, principal=principal, signature=signature)
     return signed

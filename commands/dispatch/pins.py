@@ -67,9 +67,8 @@ def _take(ceiling: Ceiling, without: list[str], before: Mapping[str, Any] | None
     files = manifest_of(dict.fromkeys(outer), [*without, *pinned], known)
     nested = _nested_pins([*files, *filter(os.path.lexists, pinned)], "" if git is None else git["top"])
     files = {path: entry for path, entry in files.items() if _repository_of(path) not in nested}
-    files |= {
-        os.path.join(top, ".git"): ["", "a repository"] for top in nested
-    }  # as one thing, that comes or goes
+    # Each repository's .git as one thing, that comes or goes.
+    files |= {os.path.join(top, ".git"): ["", "a repository"] for top in nested}
     config = manifest_of([*_user_config(without), *_read_by_git(ceiling.folder)])
     return {"git": git, "nested": nested, "without": without, "files": files, "config": config}
 

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from typing import IO
 
 TAIL = 4096  # bytes of output kept as evidence
-LONGEST_WAIT = (
-    86_400.0  # seconds for which the system is asked to wait at once: it takes no more than 24 days
-)
+LONGEST_WAIT = 86_400.0  # seconds at once that the system is asked to wait: it takes no more than 24 days
 
 # Waits for the program and says how it ended on the descriptor `told`; when `alive` closes, because whoever
 # started it is gone, even by SIGKILL, nobody is left to judge the program, and the group ends. Neither descriptor

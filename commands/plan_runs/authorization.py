@@ -177,7 +177,7 @@ def _judge(
     from projections.receipt import consume_fault
 
     receipt_id = presented.get("receipt_id")
-    state: State = world.state(_stream(receipt_id))
+    state: State = world.state(stream_of_receipt(receipt_id))
     fault = presented_fault(presented, state, world.state("ledger").receipt_keys)
     if fault is not None:
         raise DeniedError(fault)
@@ -187,7 +187,7 @@ def _judge(
     fault = consume_fault(state, issued, data, world.clock)
     if fault is None and state.seq < world.void_before:
         fault = "usage: the receipt was voided when the ledger was restored"
-    if fault is None and issued.parent_id and world.state(_stream(issued.parent_id)).closed:
+    if fault is None and issued.parent_id and world.state(stream_of_receipt(issued.parent_id)).closed:
         fault = "usage: the receipt's parent was closed"
     fault = fault or proof[2] or None
     if fault is not None:
@@ -195,7 +195,7 @@ def _judge(
     return data
 
 
-def _stream(receipt_id: object) -> str:
+def stream_of_receipt(receipt_id: object) -> str:
     """The stream of a receipt id; one that is no id leads to a stream that never has an event."""
     if isinstance(receipt_id, str) and len(receipt_id) == 32 and not receipt_id.strip("0123456789abcdef"):
         return f"receipt/{receipt_id}"
@@ -228,7 +228,7 @@ def consume_receipt(
     def decide(world: World) -> list[Proposal]:
         nonlocal data
         data = _judge(world, presented, request, proof)
-        stream = _stream(presented["receipt_id"])
+        stream = stream_of_receipt(presented["receipt_id"])
         return [
             Proposal(stream, "receipt.consumed", data, correlation=stream, causation=world.state(stream).seq)
         ]
@@ -250,7 +250,7 @@ def _record_denied(
     from projections.refusals import record_refusal
 
     refused = f"{presented.get('receipt_id')} {request.action} {request.target_id}".encode("utf-8", "replace")
-    stream = _stream(presented.get("receipt_id"))
+    stream = stream_of_receipt(presented.get("receipt_id"))
     record_refusal(
         ledger,
         origin,
@@ -270,7 +270,7 @@ def checked_for_hand_off(ledger: Ledger, path: str, session: str) -> dict[str, A
 
     presented = read_receipt(path)
     world = World(ledger.store.reader())
-    state: State = world.state(_stream(presented.get("receipt_id")))
+    state: State = world.state(stream_of_receipt(presented.get("receipt_id")))
     fault = presented_fault(presented, state, world.state("ledger").receipt_keys)
     if fault is not None:
         raise DeniedError(fault)
@@ -284,7 +284,7 @@ def checked_for_hand_off(ledger: Ledger, path: str, session: str) -> dict[str, A
         raise DeniedError(f"expired: the receipt was valid until {issued.expires_at}")
     if state.closed or state.seq < world.void_before:
         raise DeniedError(f"usage: the receipt is spent: {state.closed or 'voided by a restore'}")
-    if issued.parent_id and world.state(_stream(issued.parent_id)).closed:
+    if issued.parent_id and world.state(stream_of_receipt(issued.parent_id)).closed:
         raise DeniedError("usage: the receipt's parent was closed")
     return {
         "path": os.path.abspath(path),

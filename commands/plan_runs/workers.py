@@ -110,12 +110,11 @@ def refuse_at_work(work_dir: str) -> None:
     except OSError:
         return  # no folder, no worker in it; what stands in its place is told by the step itself
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise Conflict(
-            f"{work_dir}: the worker of an earlier `run execute` is still at work; run `gatebook run execute` again, "
-            "which takes its result or ends it"
-        ) from None
+        if not _locked(lock, fcntl.LOCK_SH):
+            raise Conflict(
+                f"{work_dir}: the worker of an earlier `run execute` is still at work; run `gatebook run execute` again, "
+                "which takes its result or ends it"
+            )
     except OSError:
         return
     finally:

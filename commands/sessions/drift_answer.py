@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from commands.sessions.request import Question, ask
 from commands.sessions.writer import encode_json, entries_content, pinned, tree_struct
 from projections import session_events as e
@@ -51,11 +49,11 @@ def _write_statement(writer: Writer, path: str, accepted: e.DriftAccepted) -> No
     """Writes what a person signs elsewhere: the acceptance as the next start would record it."""
     import msgspec
 
-    from commands.authority.signing import expiry, write_statement
+    from commands.authority.signing import new_fields, write_statement
 
     following = msgspec.structs.replace(accepted, fence=writer.fence + 1)
-    fields = {"nonce": os.urandom(16).hex(), "expires_at": expiry()}
-    write_statement(path, _statement(writer, following, fields)[1])
+    data, statement = _statement(writer, following, new_fields())
+    write_statement(path, statement, data.expires_at)
 
 
 def _refuse_unsigned(writer: Writer, accepted: e.DriftAccepted) -> None:

@@ -201,35 +201,12 @@ def adopt(context: Context, ledger: Ledger, path: str) -> str:
 
     The next `session start --session` compares the tree with what the file states. Raises what `session start` does.
     """
-    from commands.flags import Args
+    from commands.flags import parse
     from commands.sessions.config import load_config
+    from commands.sessions.session import COMMANDS
 
     uuid = check_uuid(os.path.basename(path).removesuffix(".md"), "the file's name")
-    args = Args()
-    for name in (
-        "key",
-        "plan",
-        "title",
-        "description",
-        "stop_after",
-        "runtime",
-        "owner_pid",
-        "statement_out",
-        "statement",
-        "signature",
-    ):
-        setattr(args, name, None)
-    for name in (
-        "review_only",
-        "handsfree",
-        "accept_external_state",
-        "recover_lock",
-        "sign",
-        "continue",
-        "abort",
-    ):
-        setattr(args, name, False)
-    vars(args)["session"] = uuid
+    args = parse(COMMANDS["session start"], ["--session", uuid])
     root = top_level(os.path.dirname(os.path.abspath(path)))
     config = load_config(root)
     request = Request(args, root, config, attached=True)

@@ -78,7 +78,7 @@ def check_calls(args: Args) -> None:
 
 def _need_place_outside(root: str, path: str) -> None:
     """Usage for a statement's place in the tree that it is about: the file, and its signature, would be changes there."""
-    from commands.git import run_git
+    from commands.git import PLAIN_PATHSPECS, run_git
     from commands.sessions.tree import EXCLUDED
 
     place = os.fsencode(os.path.relpath(os.path.realpath(path), os.path.realpath(root)))
@@ -90,7 +90,7 @@ def _need_place_outside(root: str, path: str) -> None:
         root,
         input=b"".join(name + b"\0" for name in both),
         accept=(0, 1),
-        env={"GIT_LITERAL_PATHSPECS": "0"},  # it knows no magic, and refuses this one
+        env=PLAIN_PATHSPECS,
     )
     if ignored.split(b"\0")[:-1] != both:
         raise Usage(

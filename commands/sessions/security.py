@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 
-from commands.git import Git, quote_path
+from commands.git import PLAIN_PATHSPECS, Git, quote_path
 from ledger.errors import Refused
 
 TYPE_CHECKING = False
@@ -124,7 +124,7 @@ def gaps(git: Git) -> dict[str, tuple[str, ...]]:
         ["-c", f"core.excludesFile={os.devnull}", "check-ignore", "--no-index", "-v", "-z", "--stdin"],
         input=b"".join(probe.encode() + b"\0" for probe in probes),
         accept=(0, 1),
-        env={"GIT_LITERAL_PATHSPECS": "0"},  # it knows no magic, and refuses this one
+        env=PLAIN_PATHSPECS,
     )
     fields = out.split(b"\0")  # source, line number, pattern, path
     covered = {

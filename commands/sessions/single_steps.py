@@ -6,7 +6,7 @@ from commands.context import Context, emit
 from commands.flags import Args, Command, Flag, Word
 from commands.sessions.session import OWNER, held
 from ledger.errors import Invalid, Refused, Usage
-from projections.session_rules import GATE_SKIPS
+from projections.session_rules import GATE_SKIPS, STEPS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -200,12 +200,6 @@ _STEP_FLAGS = (
 )
 
 
-def _steps(stage: str) -> tuple[str, ...]:
-    from projections.session_rules import STEPS
-
-    return STEPS[stage]
-
-
 COMMANDS = {
     "round start": Command(
         _round_start, "Begin the next round; prints where its prompts lie.", flags=(OWNER,),
@@ -226,11 +220,11 @@ COMMANDS = {
     ),
     "polish step": Command(
         _step, "Record one step of 3.5: static-analysis, code-review, simplify, test-consolidation, summary.",
-        words=(Word("NAME", "the step", offers=lambda: _steps("polish")),), flags=_STEP_FLAGS, example="gatebook polish step simplify --owner TOKEN --report r.md",
+        words=(Word("NAME", "the step", offers=lambda: STEPS["polish"]),), flags=_STEP_FLAGS, example="gatebook polish step simplify --owner TOKEN --report r.md",
     ),
     "docs step": Command(
         _step, "Record one step of 3.6: project-docs, comments.",
-        words=(Word("NAME", "the step", offers=lambda: _steps("docs")),), flags=_STEP_FLAGS, example="gatebook docs step comments --owner TOKEN --report r.md",
+        words=(Word("NAME", "the step", offers=lambda: STEPS["docs"]),), flags=_STEP_FLAGS, example="gatebook docs step comments --owner TOKEN --report r.md",
     ),
     "security scan": Command(
         _scan, "Look for tracked secrets and gaps in .gitignore (3.7).", flags=(OWNER,),
